@@ -1,0 +1,57 @@
+"""What can go wrong at the edge, by who can repair it; every class has a stable `code` and the command's exit code.
+
+* GatewayError          the world outside the log failed
+  - ConfigInvalid       a setting is unknown, ill-typed or cannot work; exit 2
+  - NoServer            the command line found no running server; exit 5
+  - ServerSaid          the running server answered with a problem; exit 3, or 4 where a token is missing or too weak
+  - AddressInUse        another program listens on the server's address; exit 6
+  - NotReady            the server could not start in time or lost a part; exit 6
+"""
+
+from typing import ClassVar
+
+
+class GatewayError(Exception):
+    """Root of what this package raises to people; the message is one sentence that says what to do."""
+
+    code: ClassVar[str] = "gateway_error"
+    exit_code: int = 1
+
+
+class ConfigInvalid(GatewayError):
+    """A setting is unknown, has the wrong type or cannot work; the message names setting, source and what to do."""
+
+    code = "config_invalid"
+    exit_code = 2
+
+
+class NoServer(GatewayError):
+    """No deedbox server answers at the address."""
+
+    code = "no_server"
+    exit_code = 5
+
+
+class AddressInUse(GatewayError):
+    """Another program listens on the server's address."""
+
+    code = "address_in_use"
+    exit_code = 6
+
+
+class NotReady(GatewayError):
+    """The server could not start, or a part of it died."""
+
+    code = "not_ready"
+    exit_code = 6
+
+
+class ServerSaid(GatewayError):
+    """The server answered with a problem; `problem` is its code, `status` the HTTP status."""
+
+    code = "server_said"
+
+    def __init__(self, status: int, problem: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.problem = status, problem
+        self.exit_code = 4 if status in (401, 403) else 3
