@@ -1,4 +1,4 @@
-"""Every setting there is, with its type, its default and one sentence: what `docs/configuration.md` and `deedbox config` show.
+"""Every setting there is, with its type and its default: what `docs/configuration.md` and `deedbox config` show.
 
 A value comes from the default, then `deedbox.toml`, then `DEEDBOX_*`, then a flag; `config_load.py` puts them together and
 `config_checks.py` says what cannot work.  Secrets are never settings: a setting names the variable that holds one.
@@ -62,7 +62,7 @@ class ProviderSettings(Section, frozen=True):
     api_key_env: str | None = None
     auth: Literal["bearer", "x-api-key", "none"] | None = None
     headers: dict[str, str] = {}
-    models: list[str] | None = None
+    models: tuple[str, ...] | None = None
     capabilities: dict[str, Any] = {}
     prices: dict[str, Any] = {}
     reasoning_replay: Literal["always", "tool_turns", "never"] | None = None
@@ -87,7 +87,7 @@ class ProfileSettings(Section, frozen=True):
 class WorkspaceSettings(Section, frozen=True):
     """Folders that workspace tools may touch."""
 
-    roots: list[str] = ["."]
+    roots: tuple[str, ...] = (".",)
 
 
 class ApprovalSettings(Section, frozen=True):
@@ -101,8 +101,8 @@ class TelegramSettings(Section, frozen=True):
 
     token_env: str = "TELEGRAM_BOT_TOKEN"  # noqa: S105 (the name of a variable, not a secret)
     api_base: str = "https://api.telegram.org"
-    allowed_users: list[int] = []
-    allowed_chats: list[int] = []
+    allowed_users: tuple[int, ...] = ()
+    allowed_chats: tuple[int, ...] = ()
 
 
 class Config(Section, frozen=True):
