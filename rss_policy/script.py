@@ -4,7 +4,7 @@ A script runs until everything in it waits, and then stops.  The host hands it o
 the host call, and gets back what the script did with it.  Only JSON crosses: values here are what `json.loads` gives.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -88,8 +88,9 @@ AnswerAtOnce = Callable[[str], Any]
 class RecordedStep:
     """One step as the log holds it: the outcome that went in (None for the first) and what the script did.
 
-    `acts` hold what is compared: for an emission the event, for a call its kind, digest and size (`digest_of`), and for
-    an answer the value that is handed out again.
+    `acts` hold what is compared: for an emission the digest and size of the event as the script gave it (`digest_of`;
+    `event` is None then, or the whole event), for a call its kind, digest and size, and for an answer the value that is
+    handed out again.
     """
 
     call: int | None
@@ -125,6 +126,10 @@ class Script(Protocol):
         Raises:
             EngineFailed: the worker is gone; open the script again with the recorded steps.
         """
+
+    @property
+    def outstanding(self) -> Mapping[int, Call]:
+        """The calls without a handed-in outcome, by number, with their payloads; after a take-up those of all steps."""
 
     def kill(self) -> None:
         """End the script from any thread, at once, also while it computes; a later call raises WorkerLost."""
