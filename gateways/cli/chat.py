@@ -1,0 +1,168 @@
+"""The command that talks with an agent in the terminal, through the HTTP API of a running server."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from gateways.cli.client import TERMINAL, Client
+from gateways.cli.options import client, server_options
+from gateways.errors import GatewayError
+
+HELP = "/new starts a new session, /quit ends, Ctrl-C cancels the answer, Ctrl-D ends"
+
+
+class Conversation:
+    """One person's side of a session: says something, shows what comes back, and remembers the session."""
+
+    def __init__(self, server: Client, request: dict[str, Any], console: Console) -> None:
+        """Start a conversation; `request` holds what each message carries: session_id, model, profile."""
+        self._server, self._request, self._console = server, request, console
+        self._printed = ""
+
+    def new(self) -> None:
+        """Forget the session: the next message starts another."""
+        self._request.pop("session_id", None)
+
+    def say(self, text: str) -> bool:
+        """Send a message and show the answer as it comes; return whether the run completed.
+
+        Ctrl-C cancels the run, and its end is still shown.
+        """
+        self._printed = ""
+        admitted = self._server.post("/v1/runs", {"input": text, **self._request})
+        self._request["session_id"] = admitted["session_id"]
+        run_id, seen, interrupted = admitted["run_id"], 0, False
+        while True:
+            try:
+                for event in self._server.follow(run_id, seen):
+                    seen = event.get("seq", seen)
+                    self._show(event)
+                    if event["type"] in TERMINAL:
+                        return bool(event["type"] == "run.completed")
+            except KeyboardInterrupt:
+                if interrupted:
+                    raise
+                interrupted = True
+                self._server.post(f"/v1/runs/{run_id}/cancel", {})
+
+    def _show(self, event: dict[str, Any]) -> None:
+        match event["type"]:
+            case "model.delta":
+                self._write(event.get("reasoning", ""), "dim")
+                text = event.get("text", "") + event.get("refusal", "")
+                self._printed += text
+                self._write(text)
+            case "model.discarded":
+                self._take_back(event)
+            case "model.completed":
+                self._rest(event)
+            case "tool.requested":
+                self._write(f"\n[{event['name']}]\n", "cyan")
+            case "run.cancelled":
+                self._write("\n[cancelled]", "yellow")
+                self._write("\n")
+            case "run.failed":
+                self._write(f"\n[failed: {event['error']['message']}]", "red")
+                self._write("\n")
+            case "run.completed":
+                self._write("\n")
+            case _:
+                pass
+
+    def _take_back(self, event: dict[str, Any]) -> None:
+        if self._printed:
+            self._write("\n[the answer broke off and starts again]\n", "yellow")
+        elif self._console.is_terminal:
+            self._write(f"[trying again: {event['reason']}]\n", "dim")
+        self._printed = ""
+
+    def _rest(self, event: dict[str, Any]) -> None:
+        # An answer that came whole has no deltas before it.
+        parts = event["message"].get("content", [])
+        if not self._printed:
+            self._write("".join(part["text"] for part in parts if part["type"] in ("text", "refusal")))
+        self._printed = ""
+
+    def _write(self, text: str, style: str = "") -> None:
+        if text:
+            self._console.print(Text(text, style=style), end="", soft_wrap=True)
+            self._console.file.flush()
+
+
+@click.command()
+@click.argument("message", nargs=-1)
+@server_options
+@click.option("--session", "session_id", help="Go on with this session.")
+@click.option("--model", help="The model, for this conversation.")
+@click.option("--profile", help="The profile of the configuration.")
+def chat(  # noqa: PLR0913 (one parameter an option)
+    message: tuple[str, ...],
+    config_file: Path | None,
+    url: str | None,
+    token: str | None,
+    *,
+    session_id: str | None,
+    model: str | None,
+    profile: str | None,
+) -> None:
+    """Talk with the agent: MESSAGE alone is answered once; without it, each line that is typed or piped in."""
+    given = {"session_id": session_id, "model": model, "profile": profile}
+    request = {name: value for name, value in given.items() if value is not None}
+    console = Console(highlight=False, markup=False, emoji=False)
+    with client(config_file, url, token) as server:
+        server.get("/health")
+        talk = Conversation(server, request, console)
+        if message:
+            lines: Iterator[str] = iter((" ".join(message),))
+        else:
+            lines = _typed(console) if sys.stdin.isatty() else _piped()
+        if not _converse(talk, lines, console, keep_on=not message and sys.stdin.isatty()):
+            raise click.exceptions.Exit(1)
+
+
+def _converse(talk: Conversation, lines: Iterator[str], console: Console, *, keep_on: bool) -> bool:
+    good = True
+    for line in lines:
+        match line.strip():
+            case "":
+                pass
+            case "/quit" | "/exit":
+                break
+            case "/new":
+                talk.new()
+            case "/help":
+                console.print(HELP)
+            case text:
+                good = _said(talk, text, keep_on=keep_on) and good
+    return good or keep_on
+
+
+def _said(talk: Conversation, text: str, *, keep_on: bool) -> bool:
+    try:
+        return talk.say(text)
+    except GatewayError as exc:
+        if not keep_on:
+            raise
+        click.echo(f"deedbox: {exc}", err=True)
+        return False
+
+
+def _piped() -> Iterator[str]:
+    yield from sys.stdin
+
+
+def _typed(console: Console) -> Iterator[str]:
+    console.print(HELP, style="dim")
+    while True:
+        try:
+            yield console.input("> ")
+        except EOFError:
+            console.print()
+            return
+        except KeyboardInterrupt:
+            console.print()  # at the prompt there is no run to cancel: the line is dropped
