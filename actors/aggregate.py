@@ -69,9 +69,14 @@ def trace_of(command: object) -> Trace:
     return found if isinstance(found, Trace) else NO_TRACE
 
 
-def opens_nothing(_event: object) -> Sequence[StreamPart]:
+def opens_nothing(_state: object, _command: object, _events: object) -> Sequence[StreamPart]:
     """Open no other stream."""
     return ()
+
+
+def attaches_what_came(_state: object, command: object, _events: object) -> Attachments:
+    """Attach what the command brings."""
+    return attachments_of(command)
 
 
 def may_always_rest(_state: object) -> bool:
@@ -88,7 +93,9 @@ class Aggregate(Generic[S, C, E, X]):
               are dropped, since a repeat's are on record
     evolve    applies an event; it may not fail, since the event has happened
     pending   names the work the state still owes the world, under stable keys
-    opens     names events of other streams that stand or fall with this event; they go into the same transaction
+    opens     names events of other streams that stand or fall with what was decided: from the state before, the command
+              and its events, which are not empty; they go into the same transaction
+    attaches  says, from the same, which batches, seals and blobs go along; what the command brings, unless given
     lifespan  says whether an idle actor in this state may be put away.  An actor that comes back gets a `Recover`
               command, as after a crash: so say no while work is under way that recovery would settle or repeat
     """
@@ -99,7 +106,8 @@ class Aggregate(Generic[S, C, E, X]):
     decide: Callable[[S, C], Sequence[E]]
     evolve: Callable[[S, E], S]
     pending: Callable[[S], Iterable[X]]
-    opens: Callable[[E], Sequence[StreamPart]] = opens_nothing
+    opens: Callable[[S, C, Sequence[E]], Sequence[StreamPart]] = opens_nothing
+    attaches: Callable[[S, C, Sequence[E]], Attachments] = attaches_what_came
     lifespan: Callable[[S], bool] = may_always_rest
 
     def fold(self, events: Iterable[Event], state: S | None = None) -> S:

@@ -12,7 +12,8 @@ HTTP = Origin()
 class Inbound:
     """A message on its way in.
 
-    `owner`: the principal.  `session_id` None: a new session.  `input`: canonical messages, at least one (one of role user;
+    `owner`: the principal.  `session_id` None: a new session; one that is unknown is created where `create_if_missing`
+    says so, else refused.  `input`: canonical messages, at least one (one of role user;
     or tool results of the client's own tools).  `history`: canonical messages before it, for a new session only.  `key`,
     `fingerprint`: durable idempotency.  `client_tools`: schemas of tools that the client runs itself; a call of one ends
     the run.  `on_disconnect` is recorded; the gateway acts on it.
@@ -38,6 +39,7 @@ class Inbound:
     user_id: str | None = None
     on_disconnect: Literal["continue", "cancel"] = "continue"
     title: str | None = None
+    create_if_missing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

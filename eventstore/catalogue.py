@@ -159,6 +159,7 @@ class TurnSettled(Fact, frozen=True, tag="session.turn_settled"):
 class RunAdmitted(Fact, frozen=True, tag="run.admitted"):
     """A run exists and waits for its turn."""
 
+    run_id: str = ""
     session_id: str
     owner: str
     message_id: str
