@@ -159,11 +159,11 @@ class TurnSettled(Fact, frozen=True, tag="session.turn_settled"):
 class RunAdmitted(Fact, frozen=True, tag="run.admitted"):
     """A run exists and waits for its turn."""
 
-    run_id: str = ""
     session_id: str
     owner: str
     message_id: str
     input: tuple[Json, ...]
+    run_id: str = ""
     profile: str = "default"
     model: str | None = None
     provider: str | None = None
