@@ -1,0 +1,103 @@
+"""The host calls of one script: their numbers, what waits for them and what came back.  Pure, and the same in a replay."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class Misused(ValueError):
+    """The script asked for a call that it cannot ask for; it is raised inside the script."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    numbers: tuple[int, ...]
+    one: bool
+
+
+@dataclass(slots=True)
+class Calls:
+    """Counts host calls 1, 2, 3 over a run and matches outcomes with waits.
+
+    The interpreter has its own ids for waits (it also counts imports); they are only keys here.  An outcome is kept until
+    it is joined; after that only the order in which calls were settled is.
+    """
+
+    _count: int = 0
+    _open: set[int] = field(default_factory=set)
+    _settled: dict[int, int] = field(default_factory=dict)
+    _kept: dict[int, str] = field(default_factory=dict)
+    _waits: dict[int, _Wait] = field(default_factory=dict)
+
+    @property
+    def outstanding(self) -> frozenset[int]:
+        """Calls that were started and have no outcome yet."""
+        return frozenset(self._open)
+
+    @property
+    def awaited(self) -> frozenset[int]:
+        """Outstanding calls that the script waits for."""
+        return frozenset(number for wait in self._waits.values() for number in wait.numbers if number in self._open)
+
+    def start(self) -> int:
+        """Give the next number."""
+        self._count += 1
+        self._open.add(self._count)
+        return self._count
+
+    def is_open(self, number: int) -> bool:
+        """Say whether the call has no outcome yet."""
+        return number in self._open
+
+    def join(self, key: int, number: object) -> None:
+        """Note that a wait with this key wants the outcome of this call."""
+        known = self.known(number)
+        if known not in self._open and known not in self._kept:
+            raise Misused(f"call {known} was joined already")
+        self._waits[key] = _Wait((known,), one=True)
+
+    def any_of(self, key: int, numbers: object) -> None:
+        """Note that a wait with this key wants to know which of these calls is settled first."""
+        if not isinstance(numbers, list) or not numbers:
+            raise Misused("any_of needs a list of at least one handle")
+        self._waits[key] = _Wait(tuple(self.known(number) for number in numbers), one=False)
+
+    def known(self, number: object) -> int:
+        """Return the number of a call that was started, or raise Misused."""
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 < number <= self._count:
+            raise Misused(f"{number!r} is not the handle of a started call")
+        return number
+
+    def settle(self, number: int, outcome: str) -> None:
+        """Keep the outcome of a call.
+
+        Raises:
+            ValueError: no such call is outstanding.
+        """
+        if number not in self._open:
+            raise ValueError(f"call {number} is not outstanding")
+        self._open.remove(number)
+        self._settled[number] = len(self._settled)
+        self._kept[number] = outcome
+
+    @property
+    def ready(self) -> bool:
+        """Say whether some wait can be answered now."""
+        return any(self._first_settled(wait.numbers) for wait in self._waits.values())
+
+    def due(self) -> dict[int, Any]:
+        """Return and forget the waits that can be answered now, in the order in which they were made."""
+        answers: dict[int, Any] = {}
+        joined: set[int] = set()
+        for key, wait in self._waits.items():
+            first = wait.numbers[0] if wait.one else self._first_settled(wait.numbers)
+            if first in self._settled:
+                answers[key] = self._kept[first] if wait.one else first
+                joined |= {first} if wait.one else set()
+        for key in answers:
+            del self._waits[key]
+        for number in joined:
+            del self._kept[number]
+        return answers
+
+    def _first_settled(self, numbers: tuple[int, ...]) -> int:
+        return min((number for number in numbers if number in self._settled), key=self._settled.__getitem__, default=0)

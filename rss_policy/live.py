@@ -1,0 +1,200 @@
+"""One run's script, live: holds a worker while it is active, is parked while it waits long, and can be killed at any time."""
+
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from pydantic_monty import FutureSnapshot, MontyCrashedError, MontyError, SyncSnapshot
+
+from rss_policy.bundle import Bundle
+from rss_policy.drive import ENTRY_FEED, Drive, Observe, Turn
+from rss_policy.errors import WorkerLost
+from rss_policy.lease import Lease, discard_output
+from rss_policy.manifest import Limits
+from rss_policy.script import Act, AnswerAtOnce, Halt, Waiting
+from rss_policy.wire import Unfit, to_script
+
+
+class Host(Protocol):
+    """What a script needs of its engine."""
+
+    def lease(self, limits: Limits) -> Lease:
+        """Take a worker, parking another script if need be; raise EngineBusy if none comes free."""
+
+    def prepared(self, bundle: Bundle, limits: Limits) -> bytes:
+        """Return the dump of a session with the bundle loaded."""
+
+    def rests(self, script: "LiveScript") -> None:
+        """Note that the script waits and could be parked."""
+
+    def works(self, script: "LiveScript") -> None:
+        """Note that the script is busy, or gone."""
+
+    def parked(self, script: "LiveScript", size: int) -> None:
+        """Note that the script's state is in memory, with this many bytes; 0 when it no longer is."""
+
+
+def _unobserved(_act: Act) -> None:
+    """Watch nothing: only a replay compares acts."""
+
+
+class LiveScript:
+    """Implements `script.Script`; `begin` and `settle` on one thread at a time, `kill` and `park` on any."""
+
+    def __init__(self, host: Host, bundle: Bundle, drive: Drive, limits: Limits) -> None:
+        self._host, self._bundle, self._drive, self._limits = host, bundle, drive, limits
+        self._turn = threading.Lock()
+        self._lease: Lease | None = None
+        self._waiting: FutureSnapshot | None = None
+        self._dump: bytes | None = None
+        self._lost: str | None = None
+        self._begun = self._over = False
+
+    def begin(self, answer: AnswerAtOnce, observe: Observe = _unobserved) -> Halt:
+        """Run `run(context)` to its first wait or its end.
+
+        Raises:
+            EngineFailed: no worker came free, or it died; open the script again.
+        """
+        with self._turn:
+            if self._begun:
+                raise ValueError("the script has begun already")
+            self._begun = True
+            return self._go(self._first, Turn(answer, observe))
+
+    def settle(self, number: int, outcome: Any, answer: AnswerAtOnce, observe: Observe = _unobserved) -> Halt:
+        """Hand in the outcome of a call; see `script.Script.settle`.
+
+        Raises:
+            ValueError: this call is not outstanding.
+            EngineFailed: the worker is gone; open the script again with the recorded steps.
+        """
+        with self._turn:
+            self._refuse_gone()
+            self._drive.calls.settle(number, self._fit(outcome))
+            if not self._drive.calls.ready:
+                return Waiting((), self._drive.calls.awaited)
+            return self._go(self._resumed, Turn(answer, observe))
+
+    def kill(self) -> None:
+        """End the script from any thread, at once, also while it computes; a later call raises WorkerLost."""
+        self._lost = "the script was killed"
+        lease = self._lease
+        if lease is not None:
+            lease.kill()
+        self.discard()
+
+    def close(self) -> None:
+        """Give the worker back; waits for a step under way."""
+        with self._turn:
+            self._over = True
+            self._release()
+
+    def discard(self) -> None:
+        """Give up worker and parked state, unless a step is under way (which then does so itself at its end)."""
+        if self._turn.acquire(blocking=False):
+            try:
+                self._release()
+            finally:
+                self._turn.release()
+
+    def park(self) -> bool:
+        """Dump the waiting script and give its worker back; return whether that was done. On any thread."""
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            return self._parked()
+        finally:
+            self._turn.release()
+
+    def drop(self, reason: str) -> None:
+        """Forget a parked state; the run is then taken up by replay."""
+        with self._turn:
+            if self._dump is not None:
+                self._lost, self._dump = reason, None
+
+    def _parked(self) -> bool:
+        if self._lease is None or self._waiting is None:
+            return False
+        try:
+            self._dump = self._waiting.dump()
+        except MontyError as fault:
+            self._lost = f"the worker died while it waited: {fault}"
+        size = len(self._dump or b"")
+        self._release(keep_dump=True)
+        self._host.parked(self, size)
+        return True
+
+    def _go(self, resume: Callable[[], SyncSnapshot], turn: Turn) -> Halt:
+        self._host.works(self)
+        try:
+            halt, self._waiting = self._drive.run(resume, turn)
+        except BaseException:
+            self._lost = self._lost or "the worker died"
+            self._release()
+            raise
+        if self._waiting is None:
+            self._over = True
+            self._release()
+        else:
+            self._host.rests(self)
+        if self._lost is not None:
+            self._release()
+            raise WorkerLost(self._lost)
+        return halt
+
+    def _first(self) -> SyncSnapshot:
+        dump = self._host.prepared(self._bundle, self._limits)
+        session = self._take().session
+        session.load_session(dump)
+        return session.feed_start(ENTRY_FEED, print_callback=discard_output)
+
+    def _resumed(self) -> SyncSnapshot:
+        if self._waiting is None:
+            if self._dump is None:
+                raise WorkerLost("the script has no state to go on from")
+            self._waiting = self._loaded(self._dump)
+        due = self._drive.calls.due()
+        return self._waiting.resume({key: {"return_value": value} for key, value in due.items()})
+
+    def _loaded(self, dump: bytes) -> FutureSnapshot:
+        snapshot = self._take().session.load_snapshot(dump, print_callback=discard_output)
+        self._dump = None
+        self._host.parked(self, 0)
+        if not isinstance(snapshot, FutureSnapshot):
+            raise WorkerLost("the parked state is not that of a waiting script")
+        return snapshot
+
+    def _take(self) -> Lease:
+        self._lease = self._host.lease(self._limits)
+        if self._lost is not None:
+            raise WorkerLost(self._lost)
+        return self._lease
+
+    def _release(self, *, keep_dump: bool = False) -> None:
+        self._host.works(self)
+        lease, self._lease, self._waiting = self._lease, None, None
+        if not keep_dump and self._dump is not None:
+            self._dump = None
+            self._host.parked(self, 0)
+        if lease is not None:
+            lease.give_back()
+
+    def _refuse_gone(self) -> None:
+        if self._lost is not None:
+            raise WorkerLost(self._lost)
+        if not self._begun or self._over:
+            raise ValueError("the script does not wait: it has not begun, or it has ended")
+
+    def _fit(self, outcome: Any) -> str:
+        try:
+            text = to_script(outcome)
+        except Unfit as fault:
+            return to_script({"ok": False, "error": {"code": "unfit_outcome", "message": str(fault)}})
+        if len(text) <= self._drive.limits.outcome_bytes:
+            return text
+        message = f"the outcome has {len(text)} characters, {self._drive.limits.outcome_bytes} are allowed"
+        return to_script({"ok": False, "error": {"code": "outcome_too_large", "message": message}})
+
+
+__all__ = ["Host", "LiveScript", "MontyCrashedError"]
