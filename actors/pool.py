@@ -156,8 +156,12 @@ class PooledActor(pykka.Actor):
     def start(cls, *args: Any, **kwargs: Any) -> pykka.ActorRef[Self]:
         """Start an actor as pykka does, without a place in its registry."""
         actor = cls(*args, **kwargs)
-        actor._start_actor_loop()
+        actor.begin()
         return actor.actor_ref
+
+    def begin(self) -> None:
+        """Start this actor, for who made it and keeps it; `start` makes and starts."""
+        self._start_actor_loop()
 
     @staticmethod
     def _create_actor_inbox() -> PoolInbox:
@@ -212,8 +216,8 @@ class PooledActor(pykka.Actor):
 
     def _bury(self) -> None:
         """Close the mailbox; who still waits for an answer hears that the actor is dead."""
-        for envelope in self.actor_inbox.close():
-            self.on_undelivered(envelope.message)
+        left = self.actor_inbox.close()
+        for envelope in left:
             if envelope.reply_to is None:
                 continue
             if isinstance(envelope.message, messages._ActorStop):  # noqa: SLF001 - as in pykka's own teardown
@@ -221,6 +225,11 @@ class PooledActor(pykka.Actor):
             else:
                 dead = pykka.ActorDeadError(f"{self} stopped before handling the message")
                 envelope.reply_to.set_exception((pykka.ActorDeadError, dead, None))
+        try:
+            self.on_end([envelope.message for envelope in left])
+        except BaseException:
+            # As in `_mourn`: the thread is for others, too.
+            logger.exception("on_end of %s failed", self)
 
-    def on_undelivered(self, message: object) -> None:
-        """Run for each message that was in the mailbox when the actor ended; on its pool thread."""
+    def on_end(self, unhandled: list[Any]) -> None:
+        """Run once when the actor has ended and its mailbox is closed, with what was never handled; on a pool thread."""

@@ -1,0 +1,384 @@
+"""Who is alive: starts actors on demand, puts idle ones away, starts failed ones again, and stops all in order.
+
+A message that was taken reaches an actor: one that is put away or ends closes its mailbox atomically, and what is left, or
+comes too late, goes to the next actor at that address.  So a command may arrive twice, and aggregates answer repeats.
+"""
+
+import logging
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pykka
+
+from actors.errors import Refused
+from actors.hosting import Hosting, Surroundings
+from actors.letters import Address, Grown, Letter, Pressing, Recorded
+from actors.performers import Performers
+from actors.pool import MAILBOX, MailboxFull, Pool, PooledActor
+from actors.ports import Clock
+from actors.shell import Shell
+from actors.timer import Timer
+from eventstore.errors import StoreError, VersionConflict
+from eventstore.log import Envelope, EventLog
+
+logger = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 3
+"""Actors that may end over one command before it is given up."""
+
+MAX_FAILURES = 10
+"""Failures in a row before an address is left to the sweep."""
+
+HEALTHY_AFTER = 60.0
+"""Seconds without a failure after which the earlier ones do not count."""
+
+AnyShell = Shell[Any, Any, Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Bounds and pace; times are seconds.
+
+    `live` bounds the actors in memory: beyond it idle ones are put away, and new conversations refused if none is idle.
+    """
+
+    live: int = 4_096
+    idle_after: float = 60.0
+    tidy_every: float = 5.0
+    sweep_every: float = 60.0
+    backoff: float = 0.1
+    longest_backoff: float = 30.0
+    mailbox: int = MAILBOX
+
+
+@dataclass(slots=True)
+class _Live:
+    shell: AnyShell
+    used: float
+
+
+@dataclass(slots=True)
+class _Failure:
+    """An address whose actor failed; `held` waits for the next one, which starts at `until`."""
+
+    count: int = 0
+    until: float = 0.0
+    waiting: bool = False
+    held: list[Letter] = field(default_factory=list)
+
+
+class Directory:
+    """Routes commands to addresses; every method may be called from any thread."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        clock: Clock,
+        timer: Timer,
+        pool: Pool,
+        *,
+        unfinished: Callable[[], Iterable[Address]] = tuple,
+        settings: Settings | None = None,
+    ) -> None:
+        self._settings = settings or Settings()
+        self._clock, self._timer, self._unfinished = clock, timer, unfinished
+        # Each live actor replays once, so this queue is never longer than there are live actors.
+        self._replays = Performers("replay", threads=2, waiting=1_000_000)
+        self._around = Surroundings(log, clock, pool, self._replays, self, self._settings.mailbox)
+        self._hostings: dict[str, Hosting[Any, Any, Any, Any]] = {}
+        self._lock = threading.Lock()
+        self._live: OrderedDict[Address, _Live] = OrderedDict()
+        self._failures: dict[Address, _Failure] = {}
+        self._open = True
+        self._starts = True
+
+    def host(self, hosting: Hosting[Any, Any, Any, Any]) -> None:
+        """Make a kind of aggregate known; before anything is sent to it."""
+        self._hostings[hosting.aggregate.kind] = hosting
+
+    def begin(self) -> None:
+        """Begin to put idle actors away and to sweep for work without an actor."""
+        self.later("directory/tidy", self._settings.tidy_every, self._tidy_and_again)
+        self.later("directory/sweep", self._settings.sweep_every, self._sweep_and_again)
+
+    # --- sending -----------------------------------------------------------------------------
+
+    def tell(self, kind: str, instance: str, command: Any) -> None:
+        """Send a command without waiting; at least once, for actors.
+
+        Raises:
+            Refused: `overloaded` or `shutting_down`; the command was not taken.
+        """
+        self._deliver(Address(kind, instance), Letter(command))
+
+    def ask(self, kind: str, instance: str, command: Any, timeout: float) -> Recorded[Any, Any]:
+        """Send a command and wait for its answer, after the commit; for gateways only, never from an actor.
+
+        Raises:
+            Refused: the command does not fit; or `overloaded`, `shutting_down`.
+            StoreError: it is not known whether the command was recorded; also when no answer came within `timeout` seconds.
+            Unwritten: the log did not take it.
+        """
+        if not self._open:
+            raise _shutting_down()
+        reply: pykka.ThreadingFuture[Any] = pykka.ThreadingFuture()
+        self._deliver(Address(kind, instance), Letter(command, reply))
+        try:
+            answer: Recorded[Any, Any] | Refused = reply.get(timeout=timeout)
+        except pykka.Timeout:
+            raise StoreError(f"no answer within {timeout} s; the command may be recorded yet") from None
+        if isinstance(answer, Refused):
+            raise answer
+        return answer
+
+    def start_all(self, addresses: Iterable[Address]) -> int:
+        """Start an actor for each address that has none; return how many were started."""
+        started = 0
+        for address in addresses:
+            with self._lock:
+                known = address in self._live or self._waits(address)
+                if not known and self._starts:
+                    self._start(address)
+                    started += 1
+        return started
+
+    def _deliver(self, address: Address, letter: Letter) -> None:
+        message = letter
+        while (shell := self._find(address, letter)) is not None:
+            try:
+                shell.send(message)
+            except pykka.ActorDeadError:
+                self._forget(address, shell)
+            except MailboxFull:
+                raise Refused("overloaded", f"too much waits for this {address.kind}", retry_after=1) from None
+            else:
+                return
+
+    def _find(self, address: Address, letter: Letter, *, pressing: bool = False) -> AnyShell | None:
+        """Return the live actor, a new one if there is none; None if the letter is held for the next one."""
+        with self._lock:
+            live = self._live.get(address)
+            if live is not None:
+                live.used = self._clock.monotonic()
+                self._live.move_to_end(address)
+                return live.shell
+            if self._waits(address):
+                self._hold(self._failures[address], letter, pressing=pressing)
+                return None
+            if not self._starts:
+                raise _shutting_down()
+            self._make_room(refuse=letter.reply is not None)
+            return self._start(address)
+
+    def _start(self, address: Address) -> AnyShell:
+        """Start an actor; under the lock."""
+        hosting = self._hostings[address.kind]
+        shell: AnyShell = Shell(hosting, address, self._around)
+        self._live[address] = _Live(shell, self._clock.monotonic())
+        shell.begin()
+        return shell
+
+    def _forget(self, address: Address, shell: AnyShell) -> None:
+        with self._lock:
+            live = self._live.get(address)
+            if live is not None and live.shell is shell:
+                del self._live[address]
+
+    # --- what shells need (`actors.hosting.Keeper`) ----------------------------------------------
+
+    def press(self, address: Address, command: Any) -> None:
+        """Bring a performer's outcome to whoever is at the address now; a full mailbox takes it.
+
+        Raises:
+            Refused: `shutting_down`, and no actor lives there; the effect is found in `pending` after the next start.
+        """
+        letter = Letter(command)
+        while (shell := self._find(address, letter, pressing=True)) is not None:
+            try:
+                shell.send(Pressing(letter))
+            except pykka.ActorDeadError:
+                self._forget(address, shell)
+            else:
+                return
+
+    def grew(self, address: Address, envelopes: tuple[Envelope, ...]) -> None:
+        """Tell a live actor that another one's append wrote to its stream."""
+        with self._lock:
+            live = self._live.get(address)
+        if live is not None:
+            try:
+                live.shell.send(Grown(envelopes))
+            except pykka.ActorDeadError:
+                return  # the next one replays
+
+    def later(self, key: Hashable, seconds: float, callback: Callable[[], None]) -> None:
+        """Call back on the timer's thread after some seconds."""
+        self._timer.at(key, self._clock.monotonic() + seconds, callback)
+
+    def ended(self, address: Address, actor: PooledActor, error: BaseException | None, letters: list[Letter]) -> None:
+        """Start the next actor after a pause, and give it what the ended one leaves undone."""
+        alive = [letter for letter in letters if letter.attempts < MAX_ATTEMPTS]
+        for letter in letters:
+            if letter.attempts >= MAX_ATTEMPTS:
+                self._give_up(address, letter, error)
+        with self._lock:
+            live = self._live.get(address)
+            if live is not None and live.shell is actor:
+                del self._live[address]
+            failure = self._note_failure(address, error)
+            failure.held.extend(alive)
+            pause = failure.until - self._clock.monotonic()
+        logger.warning("%s ended: %s; the next one starts in %.1f s", address.stream, _name(error), pause)
+        self.later((address, "restart"), pause, partial(self._restart, address))
+
+    def _note_failure(self, address: Address, error: BaseException | None) -> _Failure:
+        """Count the failure and set the pause; under the lock."""
+        now = self._clock.monotonic()
+        failure = self._failures.setdefault(address, _Failure())
+        failure.count = 1 if now > failure.until + HEALTHY_AFTER else failure.count + 1
+        harmless = isinstance(error, VersionConflict) and failure.count == 1
+        pause = 0.0 if harmless else self._settings.backoff * 2 ** min(failure.count - 1, 16)
+        failure.until = now + min(pause, self._settings.longest_backoff)
+        failure.waiting = True
+        return failure
+
+    def _waits(self, address: Address) -> bool:
+        failure = self._failures.get(address)
+        return failure is not None and failure.waiting
+
+    def _hold(self, failure: _Failure, letter: Letter, *, pressing: bool) -> None:
+        left = failure.until - self._clock.monotonic()
+        if letter.reply is not None and left > 1:
+            raise Refused("overloaded", "this conversation had a fault and is starting again", retry_after=math.ceil(left))
+        if len(failure.held) >= self._settings.mailbox and not pressing:
+            raise Refused("overloaded", "too much waits for this conversation", retry_after=1)
+        failure.held.append(letter)
+
+    def _restart(self, address: Address) -> None:
+        """Start the next actor; on the timer's thread."""
+        with self._lock:
+            failure = self._failures[address]
+            failure.waiting = False
+            held, failure.held = failure.held, []
+            if self._starts and failure.count < MAX_FAILURES:
+                shell = self._live[address].shell if address in self._live else self._start(address)
+                held = [letter for letter in held if not _put(shell, letter)]
+            else:
+                del self._failures[address]
+        for letter in held:
+            self._give_up(address, letter, None if self._starts else _shutting_down())
+
+    def _give_up(self, address: Address, letter: Letter, error: BaseException | None) -> None:
+        logger.error("%s: %s is given up over %s", address.stream, type(letter.command).__name__, _name(error))
+        letter.fail(error or Refused("overloaded", "this conversation had a fault", retry_after=30))
+
+    # --- putting away, sweeping, stopping ----------------------------------------------------------
+
+    def tidy(self) -> int:
+        """Put away actors that were idle for long; return how many."""
+        before = self._clock.monotonic() - self._settings.idle_after
+        put_away = 0
+        with self._lock:
+            for address, live in list(self._live.items()):
+                if live.used > before:
+                    break
+                put_away += self._put_away(address, live)
+            for address in [a for a, f in self._failures.items() if not f.waiting and f.until < before - HEALTHY_AFTER]:
+                del self._failures[address]
+        return put_away
+
+    def _make_room(self, *, refuse: bool) -> None:
+        """Put away the actor that was idle longest, if there are too many; under the lock."""
+        if len(self._live) < self._settings.live:
+            return
+        for address, live in list(self._live.items())[:64]:
+            if self._put_away(address, live):
+                return
+        if refuse:
+            raise Refused("overloaded", "too many conversations are active", retry_after=1)
+
+    def _put_away(self, address: Address, live: _Live) -> bool:
+        if live.shell.actor_inbox.close_if(lambda: live.shell.at_rest):
+            live.shell.actor_stopped.set()
+            del self._live[address]
+            return True
+        return False
+
+    def sweep(self) -> int:
+        """Start an actor for every unfinished work that has none; return how many."""
+        return self.start_all(self._unfinished())
+
+    def _tidy_and_again(self) -> None:
+        self.tidy()
+        self.later("directory/tidy", self._settings.tidy_every, self._tidy_and_again)
+
+    def _sweep_and_again(self) -> None:
+        # It asks the database, so it is not for the timer's thread.
+        self._replays.submit("sweep", lambda _token: self._log_sweep(), _sweep_failed)
+        self.later("directory/sweep", self._settings.sweep_every, self._sweep_and_again)
+
+    def _log_sweep(self) -> None:
+        found = self.sweep()
+        if found:
+            logger.warning("the sweep found %s unfinished without an actor", found)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many actors are alive and how many addresses wait after a failure, for metrics."""
+        with self._lock:
+            return {"live": len(self._live), "failed": sum(failure.waiting for failure in self._failures.values())}
+
+    def stop_intake(self) -> None:
+        """Refuse what gateways ask from now on; actors go on."""
+        self._open = False
+
+    def close(self, timeout: float) -> bool:
+        """Tell every actor to stop, wait until they have recorded what they had, end them; True if all were in time."""
+        self.stop_intake()
+        with self._lock:
+            self._starts = False
+            lives = list(self._live.items())
+        for address, live in lives:
+            shut_down = self._hostings[address.kind].shut_down
+            if shut_down is not None:
+                _put(live.shell, Letter(shut_down(self._clock.now())))
+        deadline = time.monotonic() + timeout
+        while lives and time.monotonic() < deadline:
+            lives = [(address, live) for address, live in lives if not _close_settled(live.shell)]
+            threading.Event().wait(0.005 if lives else 0)
+        for _, live in lives:
+            live.shell.actor_stopped.set()
+        self._replays.stop(max(0.0, deadline - time.monotonic()))
+        return not lives
+
+
+def _close_settled(shell: AnyShell) -> bool:
+    closed = shell.actor_inbox.close_if(lambda: shell.settled)
+    if closed:
+        shell.actor_stopped.set()
+    return closed
+
+
+def _put(shell: AnyShell, letter: Letter) -> bool:
+    try:
+        shell.send(Pressing(letter))
+    except pykka.ActorDeadError:
+        return False
+    return True
+
+
+def _sweep_failed(error: BaseException) -> None:
+    logger.error("the sweep failed: %s", error)
+
+
+def _shutting_down() -> Refused:
+    return Refused("shutting_down", "the server is stopping", retry_after=5)
+
+
+def _name(error: BaseException | None) -> str:
+    return type(error).__name__ if error is not None else "nothing"
