@@ -5,18 +5,18 @@ comes too late, goes to the next actor at that address.  So a command may arrive
 """
 
 import logging
-import math
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pykka
 
 from actors.errors import Refused
+from actors.failures import MAX_ATTEMPTS, Failures
 from actors.hosting import Hosting, Surroundings
 from actors.letters import Address, Grown, Letter, Pressing, Recorded
 from actors.performers import Performers
@@ -24,19 +24,10 @@ from actors.pool import MAILBOX, MailboxFull, Pool, PooledActor
 from actors.ports import Clock
 from actors.shell import Shell
 from actors.timer import Timer
-from eventstore.errors import StoreError, VersionConflict
+from eventstore.errors import StoreError
 from eventstore.log import Envelope, EventLog
 
 logger = logging.getLogger(__name__)
-
-MAX_ATTEMPTS = 3
-"""Actors that may end over one command before it is given up."""
-
-MAX_FAILURES = 10
-"""Failures in a row before an address is left to the sweep."""
-
-HEALTHY_AFTER = 60.0
-"""Seconds without a failure after which the earlier ones do not count."""
 
 AnyShell = Shell[Any, Any, Any, Any]
 
@@ -63,16 +54,6 @@ class _Live:
     used: float
 
 
-@dataclass(slots=True)
-class _Failure:
-    """An address whose actor failed; `held` waits for the next one, which starts at `until`."""
-
-    count: int = 0
-    until: float = 0.0
-    waiting: bool = False
-    held: list[Letter] = field(default_factory=list)
-
-
 class Directory:
     """Routes commands to addresses; every method may be called from any thread."""
 
@@ -94,7 +75,7 @@ class Directory:
         self._hostings: dict[str, Hosting[Any, Any, Any, Any]] = {}
         self._lock = threading.Lock()
         self._live: OrderedDict[Address, _Live] = OrderedDict()
-        self._failures: dict[Address, _Failure] = {}
+        self._failures = Failures(self._settings.backoff, self._settings.longest_backoff, self._settings.mailbox)
         self._open = True
         self._starts = True
 
@@ -142,7 +123,7 @@ class Directory:
         started = 0
         for address in addresses:
             with self._lock:
-                known = address in self._live or self._waits(address)
+                known = address in self._live or self._failures.waits(address)
                 if not known and self._starts:
                     self._start(address)
                     started += 1
@@ -168,8 +149,8 @@ class Directory:
                 live.used = self._clock.monotonic()
                 self._live.move_to_end(address)
                 return live.shell
-            if self._waits(address):
-                self._hold(self._failures[address], letter, pressing=pressing)
+            if self._failures.waits(address):
+                self._failures.hold(address, letter, self._clock.monotonic(), pressing=pressing)
                 return None
             if not self._starts:
                 raise _shutting_down()
@@ -231,46 +212,17 @@ class Directory:
             live = self._live.get(address)
             if live is not None and live.shell is actor:
                 del self._live[address]
-            failure = self._note_failure(address, error)
-            failure.held.extend(alive)
-            pause = failure.until - self._clock.monotonic()
+            pause = self._failures.note(address, error, self._clock.monotonic(), alive)
         logger.warning("%s ended: %s; the next one starts in %.1f s", address.stream, _name(error), pause)
         self.later((address, "restart"), pause, partial(self._restart, address))
-
-    def _note_failure(self, address: Address, error: BaseException | None) -> _Failure:
-        """Count the failure and set the pause; under the lock."""
-        now = self._clock.monotonic()
-        failure = self._failures.setdefault(address, _Failure())
-        failure.count = 1 if now > failure.until + HEALTHY_AFTER else failure.count + 1
-        harmless = isinstance(error, VersionConflict) and failure.count == 1
-        pause = 0.0 if harmless else self._settings.backoff * 2 ** min(failure.count - 1, 16)
-        failure.until = now + min(pause, self._settings.longest_backoff)
-        failure.waiting = True
-        return failure
-
-    def _waits(self, address: Address) -> bool:
-        failure = self._failures.get(address)
-        return failure is not None and failure.waiting
-
-    def _hold(self, failure: _Failure, letter: Letter, *, pressing: bool) -> None:
-        left = failure.until - self._clock.monotonic()
-        if letter.reply is not None and left > 1:
-            raise Refused("overloaded", "this conversation had a fault and is starting again", retry_after=math.ceil(left))
-        if len(failure.held) >= self._settings.mailbox and not pressing:
-            raise Refused("overloaded", "too much waits for this conversation", retry_after=1)
-        failure.held.append(letter)
 
     def _restart(self, address: Address) -> None:
         """Start the next actor; on the timer's thread."""
         with self._lock:
-            failure = self._failures[address]
-            failure.waiting = False
-            held, failure.held = failure.held, []
-            if self._starts and failure.count < MAX_FAILURES:
+            held, hopeful = self._failures.release(address)
+            if self._starts and hopeful:
                 shell = self._live[address].shell if address in self._live else self._start(address)
                 held = [letter for letter in held if not _put(shell, letter)]
-            else:
-                del self._failures[address]
         for letter in held:
             self._give_up(address, letter, None if self._starts else _shutting_down())
 
@@ -289,8 +241,7 @@ class Directory:
                 if live.used > before:
                     break
                 put_away += self._put_away(address, live)
-            for address in [a for a, f in self._failures.items() if not f.waiting and f.until < before - HEALTHY_AFTER]:
-                del self._failures[address]
+            self._failures.forget_healed(self._clock.monotonic())
         return put_away
 
     def _make_room(self, *, refuse: bool) -> None:
@@ -331,7 +282,7 @@ class Directory:
     def counts(self) -> dict[str, int]:
         """Return how many actors are alive and how many addresses wait after a failure, for metrics."""
         with self._lock:
-            return {"live": len(self._live), "failed": sum(failure.waiting for failure in self._failures.values())}
+            return {"live": len(self._live), "failed": self._failures.count()}
 
     def stop_intake(self) -> None:
         """Refuse what gateways ask from now on; actors go on."""

@@ -36,16 +36,16 @@ class Draft(Generic[S, C, E, X]):
             self.answers.append((letter, refusal))
             return
         if events:
-            self._record(letter, events)
+            self._record(letter.command, events)
         self.answers.append((letter, Recorded(self.state, events, self.version)))
 
-    def _record(self, letter: Letter, events: tuple[E, ...]) -> None:
-        before, self.state = self.state, self._aggregate.fold(events, self.state)
+    def _record(self, command: C, events: tuple[E, ...]) -> None:
+        self._opened.extend(self._aggregate.opens(self.state, command, events))
+        self._attachments += self._aggregate.attaches(self.state, command, events)
+        self._trace = trace_of(command)
+        self.state = self._aggregate.fold(events, self.state)
         self.version += len(events)
         self.events.extend(events)
-        self._trace = trace_of(letter.command)
-        self._attachments += self._aggregate.attaches(before, letter.command, events)
-        self._opened.extend(self._aggregate.opens(before, letter.command, events))
 
     @property
     def letters(self) -> list[Letter]:

@@ -1,0 +1,83 @@
+"""Which addresses failed lately, how long each pauses, and the letters that wait for its next actor."""
+
+import math
+from dataclasses import dataclass, field
+
+from actors.errors import Refused
+from actors.letters import Address, Letter
+from eventstore.errors import VersionConflict
+
+MAX_ATTEMPTS = 3
+"""Actors that may end over one command before it is given up."""
+
+MAX_FAILURES = 10
+"""Failures in a row before an address is left to the sweep."""
+
+HEALED_AFTER = 60.0
+"""Seconds without a failure after which the earlier ones do not count."""
+
+
+@dataclass(slots=True)
+class _Failure:
+    count: int = 0
+    until: float = 0.0
+    waiting: bool = False
+    held: list[Letter] = field(default_factory=list)
+
+
+class Failures:
+    """A table of failed addresses; the directory guards it with its lock.  Times are seconds of the monotonic clock."""
+
+    def __init__(self, backoff: float, longest_backoff: float, held: int) -> None:
+        self._backoff, self._longest, self._held = backoff, longest_backoff, held
+        self._table: dict[Address, _Failure] = {}
+
+    def note(self, address: Address, error: BaseException | None, now: float, letters: list[Letter]) -> float:
+        """Count a failure, keep the letters, and return the pause: none after one version conflict, else doubling."""
+        failure = self._table.setdefault(address, _Failure())
+        failure.count = 1 if now > failure.until + HEALED_AFTER else failure.count + 1
+        harmless = isinstance(error, VersionConflict) and failure.count == 1
+        pause = 0.0 if harmless else min(self._backoff * 2 ** min(failure.count - 1, 16), self._longest)
+        failure.until, failure.waiting = now + pause, True
+        failure.held.extend(letters)
+        return pause
+
+    def waits(self, address: Address) -> bool:
+        """Return whether the address pauses now."""
+        failure = self._table.get(address)
+        return failure is not None and failure.waiting
+
+    def hold(self, address: Address, letter: Letter, now: float, *, pressing: bool) -> None:
+        """Keep a letter for the next actor of a pausing address.
+
+        Raises:
+            Refused: `overloaded`: an answer is wanted sooner than it can come, or too much waits.
+        """
+        failure = self._table[address]
+        left = failure.until - now
+        if letter.reply is not None and left > 1:
+            raise Refused("overloaded", "this conversation had a fault and is starting again", retry_after=math.ceil(left))
+        if len(failure.held) >= self._held and not pressing:
+            raise Refused("overloaded", "too much waits for this conversation", retry_after=1)
+        failure.held.append(letter)
+
+    def release(self, address: Address) -> tuple[list[Letter], bool]:
+        """End the pause; return the letters, and whether another try has hope."""
+        failure = self._table[address]
+        held, failure.held, failure.waiting = failure.held, [], False
+        if failure.count >= MAX_FAILURES:
+            del self._table[address]
+            return held, False
+        return held, True
+
+    def forget_healed(self, now: float) -> None:
+        """Drop addresses whose last failure is long past."""
+        self._table = {
+            address: failure
+            for address, failure in self._table.items()
+            if failure.waiting or now <= failure.until + HEALED_AFTER
+        }
+
+    def count(self) -> int:
+        """Return how many addresses pause now."""
+        return sum(failure.waiting for failure in self._table.values())
