@@ -1,0 +1,1 @@
+"""Provider transport: connections, secrets and deadlines of model requests; it knows no provider's format."""
