@@ -42,7 +42,7 @@ def address(text: str, source: str = "--address") -> tuple[str, int]:
     return host, int(port)
 
 
-def base_url(name: str, url: str, source: str, *, allow_plain: bool = False) -> None:
+def base_url(name: str, url: str, source: str, *, allow_private: bool = False) -> None:
     """Check a base URL: a scheme, a host, no credentials, no query, and TLS unless the host is near.
 
     Raises:
@@ -58,8 +58,11 @@ def base_url(name: str, url: str, source: str, *, allow_plain: bool = False) -> 
         raise ConfigInvalid(f"{source}: {name} holds credentials: put the key into a variable and name it in api_key_env")
     if parts.query or parts.fragment:
         raise ConfigInvalid(f"{source}: {name} {url!r} has a query or fragment: a base URL ends with its path")
-    if parts.scheme == "http" and not allow_plain and not _stays_near(parts.hostname):
-        raise ConfigInvalid(f"{source}: {name} {url!r} would send the key unencrypted to a public host: write https://")
+    if parts.scheme == "http" and not _stays_near(parts.hostname, allow_private=allow_private):
+        raise ConfigInvalid(
+            f"{source}: {name} {url!r} would be sent unencrypted to another machine: write https://, "
+            "or for a machine of your own network add allow_private = true"
+        )
 
 
 def unknown(what: str, name: str, known: Iterable[str], source: str, setting: str) -> ConfigInvalid:
@@ -72,7 +75,8 @@ def unknown(what: str, name: str, known: Iterable[str], source: str, setting: st
 
 def _provider(name: str, provider: ProviderSettings, source: Source) -> None:
     if provider.base_url is not None:
-        base_url(f"{name}.base_url", provider.base_url, source(f"{name}.base_url"))
+        where = source(f"{name}.base_url")
+        base_url(f"{name}.base_url", provider.base_url, where, allow_private=provider.allow_private)
     if provider.api_key_env is not None:
         _variable_name(f"{name}.api_key_env", provider.api_key_env, source)
     for header in provider.headers:
@@ -90,12 +94,14 @@ def _variable_name(name: str, variable: str, source: Source) -> None:
         )
 
 
-def _stays_near(host: str) -> bool:
+def _stays_near(host: str, *, allow_private: bool) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
     try:
         found = ipaddress.ip_address(host)
     except ValueError:
-        return "." not in host or host.endswith((".local", ".internal", ".localhost", ".lan", ".test"))
-    return found.is_private or found.is_loopback
+        return allow_private  # where the name leads is checked at each connection
+    return found.is_loopback or (allow_private and found.is_private)
 
 
 def _shown(url: str) -> str:

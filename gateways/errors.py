@@ -4,6 +4,7 @@
   - ConfigInvalid       a setting is unknown, ill-typed or cannot work; exit 2
   - NoServer            the command line found no running server; exit 5
   - ServerSaid          the running server answered with a problem; exit 3, or 4 where a token is missing or too weak
+  - NoSuchToken         no token has this id or name; exit 3
   - AddressInUse        another program listens on the server's address; exit 6
   - NotReady            the server could not start in time or lost a part; exit 6
 """
@@ -30,6 +31,13 @@ class NoServer(GatewayError):
 
     code = "no_server"
     exit_code = 5
+
+
+class NoSuchToken(GatewayError):
+    """No token has this id or name."""
+
+    code = "token_not_found"
+    exit_code = 3
 
 
 class AddressInUse(GatewayError):

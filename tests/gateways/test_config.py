@@ -171,7 +171,7 @@ def test_a_variable_of_the_wrong_type_is_named() -> None:
         ("api.example.com/v1", "write it with its scheme, such as https://api.example.com/v1"),
         ("", "write it with its scheme"),
         ("ftp://example.com", "write it with its scheme"),
-        ("http://api.example.com/v1", "unencrypted to a public host: write https://"),
+        ("http://api.example.com/v1", "unencrypted to another machine: write https://"),
         ("http://8.8.8.8/v1", "write https://"),
         ("https://me:secret@api.example.com", "holds credentials"),
         ("https://api.example.com/v1?key=1", "query or fragment"),
@@ -184,9 +184,16 @@ def test_a_base_url_that_cannot_work_is_refused(url: str, says: str) -> None:
     assert "secret" not in message
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:9/v1", "http://localhost", "http://10.0.0.7:8000", "https://x.example"])
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/v1", "http://localhost", "http://[::1]/v1", "https://x.example"])
 def test_a_base_url_that_can_work_is_taken(url: str) -> None:
     assert loaded(f'[providers.p]\nbase_url = "{url}"\n').config.providers["p"].base_url == url
+
+
+def test_a_machine_of_the_own_network_needs_a_word_and_a_public_one_stays_refused() -> None:
+    near = '[providers.p]\nbase_url = "http://10.0.0.7:8000"\n'
+    assert "add allow_private = true" in refused(near)
+    assert loaded(near + "allow_private = true\n").config.providers["p"].allow_private
+    assert "write https://" in refused('[providers.p]\nbase_url = "http://8.8.8.8"\nallow_private = true\n')
 
 
 def test_a_secret_where_a_variables_name_belongs_is_refused_and_not_repeated() -> None:
