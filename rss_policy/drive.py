@@ -23,7 +23,7 @@ from pydantic_monty import (
 from rss_policy.calls import Calls, Misused
 from rss_policy.errors import LimitReached, ScriptRaised, WorkerLost
 from rss_policy.manifest import Limits
-from rss_policy.script import Act, Answered, AnswerAtOnce, Call, Emit, Ended, Halt, Raised, Stop, Waiting
+from rss_policy.script import Act, AnswerAtOnce, Answered, Call, Emit, Ended, Halt, Raised, Stop, Waiting
 from rss_policy.wire import Unfit, from_script, to_script
 
 CALL_KINDS = frozenset({"request", "read", "call_tool", "ask_approval", "spawn", "commit_compaction", "sleep"})
@@ -79,9 +79,9 @@ class Drive:
         """
         self._acts, self._since = [], self._monotonic()
         try:
-            snapshot: SyncSnapshot | None = resume()
-            while snapshot is not None:
-                halted, snapshot = snapshot, self._next(snapshot, turn)
+            halted = resume()
+            while (following := self._next(halted, turn)) is not None:
+                halted = following
             if isinstance(halted, MontyComplete):
                 return self._ended(halted), None
         except OverLimit as over:

@@ -1,10 +1,10 @@
-"""One run's script, live: holds a worker while it is active, is parked while it waits long, and can be killed at any time."""
+"""One run's script, live: holds a worker while it is active, is parked while it waits long, can be killed any time."""
 
 import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from pydantic_monty import FutureSnapshot, MontyCrashedError, MontyError, SyncSnapshot
+from pydantic_monty import FutureSnapshot, MontyError, SyncSnapshot
 
 from rss_policy.bundle import Bundle
 from rss_policy.drive import ENTRY_FEED, Drive, Observe, Turn
@@ -195,6 +195,3 @@ class LiveScript:
             return text
         message = f"the outcome has {len(text)} characters, {self._drive.limits.outcome_bytes} are allowed"
         return to_script({"ok": False, "error": {"code": "outcome_too_large", "message": message}})
-
-
-__all__ = ["Host", "LiveScript", "MontyCrashedError"]

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from rss_policy.errors import BundleRefused
 
 HOST = "host"
+RAW_MODULE = "raw"
+STANDARD = frozenset({"asyncio", "dataclasses", "json", "math", "re", "typing"})
+"""What the interpreter's library has that is deterministic and of use here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +46,6 @@ def parse(name: str, text: str) -> Source:
 def is_own(node: ast.ImportFrom) -> bool:
     """Say whether an import is of `host` or of another module of the bundle, not of the interpreter's library."""
     return node.level == 0 and node.module not in STANDARD
-
-
-STANDARD = frozenset({"asyncio", "dataclasses", "json", "math", "re", "typing"})
-"""What the interpreter's library has that is deterministic and of use here."""
 
 
 def in_dependency_order(sources: Mapping[str, Source]) -> tuple[Source, ...]:

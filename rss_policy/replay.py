@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-from rss_policy.drive import Observe
 from rss_policy.errors import Diverged, OutcomeMissing
 from rss_policy.live import LiveScript
 from rss_policy.script import Act, Answered, Call, Emit, Halt, RecordedAct, RecordedStep, Stop
@@ -79,4 +78,4 @@ class _Trace:
         return self.step.acts[self.done] if self.done < len(self.step.acts) else None
 
 
-__all__ = ["Observe", "digest_of", "follow", "recorded"]
+__all__ = ["digest_of", "follow", "recorded"]
