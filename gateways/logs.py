@@ -11,7 +11,7 @@ QUIET = ("waitress", "urllib3", "pykka")
 class Line(logging.Formatter):
     """Formats a record as time, level, logger, message, then what was given as `extra`, sorted by name."""
 
-    converter = time.gmtime
+    converter = staticmethod(time.gmtime)
     default_msec_format = "%s.%03dZ"
     default_time_format = "%Y-%m-%dT%H:%M:%S"
 

@@ -40,7 +40,7 @@ class Conversation:
         while True:
             try:
                 for event in self._server.follow(run_id, seen):
-                    seen = event.get("seq", seen)
+                    seen = event["seq"]
                     self._show(event)
                     if event["type"] in TERMINAL:
                         return bool(event["type"] == "run.completed")

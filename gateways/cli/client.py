@@ -12,6 +12,8 @@ from actors.sse import Parser
 from gateways.errors import NoServer, ServerSaid
 
 Json = dict[str, Any]
+COME_BACK = frozenset({429, 502, 503, 504})
+ENDED = frozenset({"completed", "cancelled", "failed"})
 TERMINAL = frozenset({"run.completed", "run.cancelled", "run.failed"})
 CONNECT_S, ANSWER_S = 3.0, 30.0
 """A stream that brings nothing for `ANSWER_S`, not even a heartbeat (every 10 s), counts as lost."""
@@ -62,8 +64,8 @@ class Client:
             rows = page["data"]
             yield from rows[:left]
             left -= len(rows)
-            after = page.get("next")
-            if not rows or after is None:
+            after = page["next"]
+            if not page["has_more"]:
                 return
 
     def follow(self, run_id: str, after: int = 0) -> Iterator[Json]:
@@ -77,20 +79,24 @@ class Client:
         while True:
             try:
                 for event in self._stream(run_id, after):
-                    if (seq := event.get("seq")) is not None:
-                        if seq <= after:
-                            continue
-                        after, failures = seq, 0
-                    yield event
-                    if event["type"] in TERMINAL:
-                        return
-            except (NoServer, requests.RequestException, urllib3.exceptions.HTTPError, OSError) as exc:
-                if failures >= RECONNECTS:
+                    if event["seq"] > after:
+                        after, failures = event["seq"], 0
+                        yield event
+                        if event["type"] in TERMINAL:
+                            return
+                if self._ended(run_id, after):
+                    return
+            except (NoServer, ServerSaid, requests.RequestException, urllib3.exceptions.HTTPError, OSError) as exc:
+                if isinstance(exc, ServerSaid) and exc.status not in COME_BACK:
+                    raise
+                failures += 1
+                if failures > RECONNECTS:
                     raise NoServer(f"the stream of {run_id} broke off at event {after} and the server is gone") from exc
-            failures += 1
-            if failures > RECONNECTS:
-                raise NoServer(f"the stream of {run_id} ends at event {after} again and again, before the run does")
             time.sleep(PAUSE_S)
+
+    def _ended(self, run_id: str, after: int) -> bool:
+        run = self.get(f"/v1/runs/{run_id}")
+        return bool(run["status"] in ENDED and run["last_seq"] <= after)
 
     def _stream(self, run_id: str, after: int) -> Iterator[Json]:
         headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}

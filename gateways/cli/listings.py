@@ -10,8 +10,8 @@ import msgspec
 from gateways.cli.client import Client
 from gateways.cli.options import client, json_option, server_options, show
 
-SESSION_COLUMNS = ("id", "title", "profile", "model", "runs", "updated_at")
-RUN_COLUMNS = ("id", "session_id", "status", "model", "created_at", "finish_reason")
+SESSION_COLUMNS = ("session_id", "title", "profile", "model", "run_count", "updated_at")
+RUN_COLUMNS = ("run_id", "session_id", "status", "model", "created_at", "finish_reason")
 ENVELOPE = frozenset({"run_id", "parent_run_id", "seq", "at", "type"})
 
 
@@ -83,5 +83,5 @@ def _recorded(server: Client, run_id: str, after: int) -> Iterator[dict[str, Any
 
 
 def _line(event: dict[str, Any]) -> str:
-    payload = event.get("data") or {name: value for name, value in event.items() if name not in ENVELOPE}
-    return f"{event.get('seq', '-'):>5}  {event['type']:<20}  {msgspec.json.encode(payload).decode()}"
+    payload = {name: value for name, value in event.items() if name not in ENVELOPE}
+    return f"{event['seq']:>5}  {event['type']:<18}  {msgspec.json.encode(payload).decode()}"

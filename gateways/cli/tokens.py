@@ -12,6 +12,7 @@ from gateways.config_load import Loaded, load
 from gateways.errors import NoSuchToken
 from gateways.http.ports import Scope
 from gateways.http.tokens import TokenFile
+from gateways.http.views import moment
 from gateways.paths import token_file
 
 COLUMNS = ("token_id", "name", "principal", "scopes", "created_at")
@@ -62,7 +63,7 @@ def create(
 def list_tokens(config_file: Path | None, data_dir: str | None, *, as_json: bool) -> None:
     """List tokens, without their secrets."""
     records = [msgspec.to_builtins(each) for each in _file(config_file, data_dir).list()]
-    rows = [{name: record[name] for name in COLUMNS} for record in records]
+    rows = [{name: record[name] for name in COLUMNS} | {"created_at": moment(record["created_at"])} for record in records]
     show(rows, COLUMNS, as_json=as_json, empty="there are no tokens: make one with 'deedbox token create NAME'")
 
 

@@ -6,7 +6,9 @@ from gateways.logs import Line
 
 
 def line(**extra: object) -> str:
-    record = logging.makeLogRecord({"name": "actors.shell", "levelname": "INFO", "msg": "parked %s", "args": ("run",), **extra})
+    record = logging.makeLogRecord(
+        {"name": "actors.shell", "levelname": "INFO", "msg": "parked %s", "args": ("run",), **extra}
+    )
     return Line().format(record)
 
 

@@ -1,0 +1,105 @@
+"""`deedbox chat`, piped and alone, against a server by script."""
+
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from gateways.cli import client as module
+from gateways.cli import main
+from gateways.cli.client import Client
+from tests.fakes.deedbox_api import Answer, FakeApi, as_json, as_stream, fake_api
+
+
+def event(seq: int, kind: str, **data: Any) -> dict[str, Any]:
+    return {"type": kind, "run_id": "run_1", "seq": seq, "at": "2026-01-01T00:00:00Z", **data}
+
+
+def answering(*events: dict[str, Any]) -> Any:
+    def script(method: str, path: str, _headers: Any, _body: Any) -> Answer:
+        if path == "/health":
+            return as_json({"status": "ok"})
+        if method == "POST":
+            return as_json({"run_id": "run_1", "session_id": "ses_1", "message_id": "msg_1", "status": "queued"}, 202)
+        return as_stream(*events)
+
+    return script
+
+
+def posted(api: FakeApi) -> list[Any]:
+    return [body for method, path, _, body in api.asked if (method, path) == ("POST", "/v1/runs")]
+
+
+TEXT = (event(1, "model.delta", text="Hel"), event(2, "model.delta", text="lo"), event(3, "model.completed", message={}))
+DONE = event(4, "run.completed", output={})
+
+
+def test_each_piped_line_is_a_message_of_one_session() -> None:
+    with fake_api(answering(*TEXT, DONE)) as api:
+        result = CliRunner().invoke(main, ["chat", "--url", api.url, "--model", "m"], input="one\n\ntwo\n")
+    assert result.stdout == "Hello\nHello\n"
+    assert posted(api) == [{"input": "one", "model": "m"}, {"input": "two", "model": "m", "session_id": "ses_1"}]
+    assert result.exit_code == 0
+
+
+def test_new_starts_another_session_and_quit_ends() -> None:
+    with fake_api(answering(*TEXT, DONE)) as api:
+        CliRunner().invoke(main, ["chat", "--url", api.url], input="one\n/new\ntwo\n/quit\nthree\n")
+    assert posted(api) == [{"input": "one"}, {"input": "two"}]
+
+
+def test_one_message_as_an_argument_is_answered_once() -> None:
+    with fake_api(answering(*TEXT, DONE)) as api:
+        result = CliRunner().invoke(main, ["chat", "how", "are you", "--session", "ses_9", "--url", api.url])
+    assert result.stdout == "Hello\n"
+    assert posted(api) == [{"input": "how are you", "session_id": "ses_9"}]
+
+
+def test_an_answer_without_deltas_is_shown_whole() -> None:
+    message = {"role": "assistant", "content": [{"type": "reasoning", "text": "x"}, {"type": "text", "text": "Whole"}]}
+    with fake_api(answering(event(1, "model.completed", message=message), DONE)) as api:
+        assert CliRunner().invoke(main, ["chat", "hi", "--url", api.url]).stdout == "Whole\n"
+
+
+def test_a_discarded_attempt_is_marked_and_its_successor_shown() -> None:
+    events = (
+        event(1, "model.delta", text="Ha"),
+        event(2, "model.discarded", reason="network"),
+        event(3, "model.delta", text="Hi"),
+    )
+    with fake_api(answering(*events, DONE)) as api:
+        shown = CliRunner().invoke(main, ["chat", "hi", "--url", api.url]).stdout
+    assert shown == "Ha\n[the answer broke off and starts again]\nHi\n"
+
+
+def test_a_failed_run_is_told_and_makes_the_exit_code() -> None:
+    failed = event(1, "run.failed", error={"code": "auth", "message": "the key is wrong"})
+    with fake_api(answering(failed)) as api:
+        result = CliRunner().invoke(main, ["chat", "hi", "--url", api.url])
+    assert "[failed: the key is wrong]" in result.stdout
+    assert result.exit_code == 1
+
+
+def test_ctrl_c_cancels_the_run_and_shows_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    follow, calls = Client.follow, []
+
+    def interrupted_once(self: Client, run_id: str, after: int = 0) -> Any:
+        calls.append(after)
+        if len(calls) == 1:
+            yield event(1, "model.delta", text="Hel")
+            raise KeyboardInterrupt
+        yield from follow(self, run_id, after)
+
+    monkeypatch.setattr(Client, "follow", interrupted_once)
+    with fake_api(answering(event(2, "run.cancelled", reason="asked"))) as api:
+        result = CliRunner().invoke(main, ["chat", "hi", "--url", api.url])
+    assert ("POST", "/v1/runs/run_1/cancel") in [(method, path) for method, path, _, _ in api.asked]
+    assert result.stdout == "Hel\n[cancelled]\n"
+    assert calls == [0, 1]
+
+
+def test_a_piped_chat_without_a_server_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CONNECT_S", 0.5)
+    result = CliRunner().invoke(main, ["chat", "--url", "http://127.0.0.1:9"], input="hi\n")
+    assert (result.exit_code, result.stdout) == (5, "")
+    assert "deedbox serve" in result.stderr

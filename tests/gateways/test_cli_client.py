@@ -1,0 +1,132 @@
+"""The command line against a server that misbehaves: cut streams, foreign answers, nobody there."""
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateways.cli import client as module
+from gateways.cli import main
+from gateways.cli.client import Client
+from gateways.errors import NoServer, ServerSaid
+from tests.fakes.deedbox_api import Answer, as_json, as_stream, fake_api
+
+STARTED = {"type": "run.started", "run_id": "run_1", "seq": 1, "at": "2026-01-01T00:00:00Z", "session_id": "ses_1"}
+DELTA = {"type": "model.delta", "run_id": "run_1", "seq": 2, "at": "2026-01-01T00:00:00Z", "attempt": 1, "text": "Hi"}
+END = {"type": "run.completed", "run_id": "run_1", "seq": 3, "at": "2026-01-01T00:00:00Z", "output": {}}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAUSE_S", 0.001)
+
+
+def deedbox(*arguments: str, **rest: Any) -> Result:
+    return CliRunner().invoke(main, list(arguments), **rest)
+
+
+def test_a_cut_stream_is_taken_up_by_the_last_event_and_nothing_comes_twice() -> None:
+    answers = [as_stream(STARTED), as_json({"status": "running", "last_seq": 2}), as_stream(STARTED, DELTA, END)]
+    with fake_api(lambda *_: answers.pop(0)) as api, Client(api.url) as client:
+        assert [event["seq"] for event in client.follow("run_1")] == [1, 2, 3]
+    assert api.asked[2][2]["last-event-id"] == "1"
+
+
+def test_following_an_ended_run_from_its_end_ends() -> None:
+    answers = [as_stream(), as_json({"status": "completed", "last_seq": 3})]
+    with fake_api(lambda *_: answers.pop(0)) as api, Client(api.url) as client:
+        assert list(client.follow("run_1", 3)) == []
+
+
+def test_a_server_that_stays_away_ends_the_stream_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RECONNECTS", 2)
+    with Client("http://127.0.0.1:9") as client, pytest.raises(NoServer, match="the server is gone"):
+        list(client.follow("run_1"))
+
+
+def test_a_server_that_restarts_is_waited_for() -> None:
+    answers = [as_json({"code": "shutting_down", "detail": "soon"}, 503), as_stream(STARTED, DELTA, END)]
+    with fake_api(lambda *_: answers.pop(0)) as api, Client(api.url) as client:
+        assert [event["seq"] for event in client.follow("run_1")] == [1, 2, 3]
+
+
+def test_a_run_that_is_unknown_is_not_asked_for_again() -> None:
+    problem = {"code": "run_not_found", "title": "There is no such run", "detail": "there is no run run_1"}
+    with fake_api(lambda *_: as_json(problem, 404)) as api:
+        result = deedbox("events", "run_1", "--follow", "--url", api.url)
+    assert (result.exit_code, result.stderr) == (3, "deedbox: there is no run run_1\n")
+    assert len(api.asked) == 1
+
+
+def test_pages_are_read_until_there_are_no_more() -> None:
+    def script(_method: str, path: str, *_: Any) -> Answer:
+        first = "after" not in path
+        return as_json({"data": [{"run_id": "a" if first else "b"}], "has_more": first, "next": "a" if first else None})
+
+    with fake_api(script) as api:
+        result = deedbox("runs", "--json", "--status", "failed", "--url", api.url)
+    assert [json.loads(line)["run_id"] for line in result.stdout.splitlines()] == ["a", "b"]
+    assert all("status=failed" in path for _, path, _, _ in api.asked)
+
+
+def test_a_listing_has_columns_and_an_empty_one_says_what_to_do() -> None:
+    row = {"session_id": "ses_1", "title": None, "profile": "default", "model": "m", "run_count": 2, "updated_at": "t"}
+    with fake_api(lambda *_: as_json({"data": [row], "has_more": False, "next": None})) as api:
+        lines = deedbox("sessions", "--url", api.url).stdout.splitlines()
+    assert lines[0].split() == ["SESSION_ID", "TITLE", "PROFILE", "MODEL", "RUN_COUNT", "UPDATED_AT"]
+    assert lines[1].split() == ["ses_1", "-", "default", "m", "2", "t"]
+    with fake_api(lambda *_: as_json({"data": [], "has_more": False, "next": None})) as api:
+        result = deedbox("sessions", "--url", api.url)
+    assert result.stdout == ""
+    assert "deedbox chat" in result.stderr
+
+
+def test_events_are_shown_by_line_or_as_json_and_by_type() -> None:
+    page = {"data": [STARTED, DELTA, END], "has_more": False, "next": 3}
+    with fake_api(lambda *_: as_json(page)) as api:
+        plain = deedbox("events", "run_1", "--url", api.url).stdout.splitlines()
+        chosen = deedbox("events", "run_1", "--json", "--types", "model.delta", "--url", api.url).stdout.splitlines()
+    assert plain[1].split() == ["2", "model.delta", '{"attempt":1,"text":"Hi"}']
+    assert [json.loads(line) for line in chosen] == [DELTA]
+
+
+def test_without_a_server_a_command_says_how_to_start_one() -> None:
+    result = deedbox("sessions", "--url", "http://127.0.0.1:9")
+    assert result.exit_code == 5
+    assert "start one with 'deedbox serve'" in result.stderr
+    assert deedbox("sessions", "--url", "nonsense").exit_code == 5
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, 4), (403, 4), (409, 3), (503, 3)])
+def test_a_problem_becomes_its_sentence_and_its_familys_exit_code(status: int, code: int) -> None:
+    with fake_api(lambda *_: as_json({"code": "x", "detail": "it is so"}, status)) as api:
+        result = deedbox("runs", "--url", api.url)
+    assert (result.exit_code, result.stderr) == (code, "deedbox: it is so\n")
+
+
+@pytest.mark.parametrize(("status", "says"), [(200, "not a deedbox server"), (502, "status 502")])
+def test_what_is_not_a_deedbox_server_is_told_apart(status: int, says: str) -> None:
+    with (
+        fake_api(lambda *_: (status, "text/html", b"<html>")) as api,
+        Client(api.url) as client,
+        pytest.raises(ServerSaid, match=says),
+    ):
+        client.get("/v1/runs")
+
+
+def test_the_token_is_sent_from_the_flag_or_the_variable() -> None:
+    with fake_api(lambda *_: as_json({"data": [], "has_more": False, "next": None})) as api:
+        deedbox("runs", "--url", api.url, "--token", "dbx_1")
+        deedbox("runs", env={"DEEDBOX_URL": api.url, "DEEDBOX_TOKEN": "dbx_2"})
+    assert [headers["authorization"] for _, _, headers, _ in api.asked] == ["Bearer dbx_1", "Bearer dbx_2"]
+
+
+def test_a_fault_of_deedbox_itself_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("oh")
+
+    monkeypatch.setattr(Client, "get", broken)
+    result = deedbox("runs")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("deedbox: RuntimeError: oh (set DEEDBOX_TRACEBACK=1")
