@@ -4,6 +4,7 @@ A message that was taken reaches an actor: one that is put away or ends closes i
 comes too late, goes to the next actor at that address.  So a command may arrive twice, and aggregates answer repeats.
 """
 
+import itertools
 import logging
 import threading
 import time
@@ -204,17 +205,23 @@ class Directory:
 
     def ended(self, address: Address, actor: PooledActor, error: BaseException | None, letters: list[Letter]) -> None:
         """Start the next actor after a pause, and give it what the ended one leaves undone."""
+        hopeless = [letter for letter in letters if letter.attempts >= MAX_ATTEMPTS]
+        for letter in hopeless:
+            self._give_up(address, letter, error)
         alive = [letter for letter in letters if letter.attempts < MAX_ATTEMPTS]
-        for letter in letters:
-            if letter.attempts >= MAX_ATTEMPTS:
-                self._give_up(address, letter, error)
         with self._lock:
             live = self._live.get(address)
             if live is not None and live.shell is actor:
                 del self._live[address]
             pause = self._failures.note(address, error, self._clock.monotonic(), alive)
         logger.warning("%s ended: %s; the next one starts in %.1f s", address.stream, _name(error), pause)
-        self.later((address, "restart"), pause, partial(self._restart, address))
+        try:
+            if self._starts:
+                self.later(("restart", address), pause, partial(self._restart, address))
+                return
+        except Refused:
+            logger.warning("%s starts again without a pause: there are too many timers", address.stream)
+        self._restart(address)
 
     def _restart(self, address: Address) -> None:
         """Start the next actor; on the timer's thread."""
@@ -235,22 +242,24 @@ class Directory:
     def tidy(self) -> int:
         """Put away actors that were idle for long; return how many."""
         before = self._clock.monotonic() - self._settings.idle_after
-        put_away = 0
         with self._lock:
-            for address, live in list(self._live.items()):
-                if live.used > before:
-                    break
-                put_away += self._put_away(address, live)
             self._failures.forget_healed(self._clock.monotonic())
+            idle = [address for address, live in self._live.items() if live.used <= before]
+        put_away = 0
+        for address in idle:
+            with self._lock:  # one by one: senders must not wait for all of them
+                live = self._live.get(address)
+                put_away += live is not None and live.used <= before and self._put_away(address, live)
         return put_away
 
     def _make_room(self, *, refuse: bool) -> None:
         """Put away the actor that was idle longest, if there are too many; under the lock."""
         if len(self._live) < self._settings.live:
             return
-        for address, live in list(self._live.items())[:64]:
+        for address, live in list(itertools.islice(self._live.items(), 64)):
             if self._put_away(address, live):
                 return
+            self._live.move_to_end(address)  # so that the next search looks at others
         if refuse:
             raise Refused("overloaded", "too many conversations are active", retry_after=1)
 

@@ -58,6 +58,12 @@ class Draft(Generic[S, C, E, X]):
         for letter, value in answers:
             letter.answer(value)
 
+    def fail(self, error: BaseException) -> None:
+        """Give the error to every letter that wants an answer, and keep the others."""
+        for letter in self.letters:
+            letter.fail(error)
+        self.answers = [(letter, value) for letter, value in self.answers if letter.reply is None]
+
     def request(self, stream: str, at: int) -> Append:
         """Return what the writer is asked for; `at`: UTC in microseconds."""
         own = StreamPart(stream, self.version - len(self.events), tuple(self.events))

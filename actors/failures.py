@@ -33,10 +33,10 @@ class Failures:
         self._table: dict[Address, _Failure] = {}
 
     def note(self, address: Address, error: BaseException | None, now: float, letters: list[Letter]) -> float:
-        """Count a failure, keep the letters, and return the pause: none after one version conflict, else doubling."""
+        """Count a failure, keep the letters, and return the pause: it doubles; none after the first version conflicts."""
         failure = self._table.setdefault(address, _Failure())
         failure.count = 1 if now > failure.until + HEALED_AFTER else failure.count + 1
-        harmless = isinstance(error, VersionConflict) and failure.count == 1
+        harmless = isinstance(error, VersionConflict) and failure.count < MAX_ATTEMPTS
         pause = 0.0 if harmless else min(self._backoff * 2 ** min(failure.count - 1, 16), self._longest)
         failure.until, failure.waiting = now + pause, True
         failure.held.extend(letters)

@@ -109,8 +109,9 @@ class Shell(PooledActor, Generic[S, C, E, X]):
     ) -> None:
         """Remember over what the actor ended."""
         self._error = exception_value
-        if self._deciding is not None and exception_value is not None:
+        if self._deciding is not None and self._deciding.reply is not None and exception_value is not None:
             self._deciding.fail(exception_value)
+            self._deciding = None
 
     def on_end(self, unhandled: list[Any]) -> None:
         """Hand on what was not done: told commands, and asked ones that are surely not on record."""
@@ -255,14 +256,18 @@ class Shell(PooledActor, Generic[S, C, E, X]):
 
     def _wait_for_space(self, draft: Draft[S, C, E, X], error: LogError) -> None:
         """Fail what was asked; keep what was told, and try it again later."""
-        waiting = [*draft.letters, *self._stash]
+        draft.fail(error)
+        self._fail_stashed(error)
+        self._stash.extendleft(reversed(draft.letters))
         self._draft = None
-        for letter in waiting:
-            letter.fail(error)
-        self._stash = deque(letter for letter in waiting if letter.reply is None)
         if self._stash:
             self._trouble = error
-            self._around.keeper.later((self.address, "resume"), RETRY_AFTER, partial(self._send_back, Resume()))
+            self._around.keeper.later(("resume", self.address), RETRY_AFTER, partial(self._send_back, Resume()))
+
+    def _fail_stashed(self, error: BaseException) -> None:
+        for letter in self._stash:
+            letter.fail(error)
+        self._stash = deque(letter for letter in self._stash if letter.reply is None)
 
     def _give_back(self, draft: Draft[S, C, E, X], error: LogError) -> None:
         """Fail the one command that spoilt the append; to find it among several, decide them one by one."""
@@ -278,9 +283,10 @@ class Shell(PooledActor, Generic[S, C, E, X]):
     def _end(self, error: BaseException) -> None:
         """End this actor; the directory starts the next one, which replays."""
         self._error = error
-        if not isinstance(error, VersionConflict):
-            for letter in [*(self._draft.letters if self._draft else ()), *(() if self._loaded else self._stash)]:
-                letter.fail(error)
+        if self._draft is not None and not isinstance(error, VersionConflict):
+            self._draft.fail(error)
+        if not self._loaded:
+            self._fail_stashed(error)
         self.actor_stopped.set()
 
     # --- effects ---------------------------------------------------------------------------------
@@ -309,7 +315,7 @@ class Shell(PooledActor, Generic[S, C, E, X]):
         if repeat_after is not None:
             self._again |= {effect.key}
             back = partial(self._send_back, Again(effect.key))
-            self._around.keeper.later((self.address, effect.key), repeat_after, back)
+            self._around.keeper.later(("again", self.address, effect.key), repeat_after, back)
 
     def _launch_again(self, key: str) -> None:
         if key in self._again:
