@@ -17,6 +17,7 @@ STOPS = {
     "function_call": "tool_calls",
     "content_filter": "content_filter",
 }
+BAD_REQUEST, SERVER_FAULT = 400, 500
 ERROR_KINDS = {
     401: "auth",
     402: "quota",
@@ -53,7 +54,7 @@ class Facts:
 
 def error_of_status(status: int) -> str:
     """Return the class of an HTTP error by its status alone."""
-    return ERROR_KINDS.get(status, "server" if status >= 500 else "client")
+    return ERROR_KINDS.get(status, "server" if status >= SERVER_FAULT else "client")
 
 
 def chat_answer(body: Json) -> Facts:

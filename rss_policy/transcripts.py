@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
 
-from rss_policy.transcript_facts import PROTOCOLS, Call, Facts, error_of_status
+from rss_policy.transcript_facts import BAD_REQUEST, PROTOCOLS, Call, Facts, error_of_status
 
 RANDOM_CUTS = 3
 LONG_BODY = 200_000
@@ -97,7 +97,7 @@ def check_all(name: str, adapter: Adapter, recordings: Iterable[Recording], fram
 
 
 def _results(adapter: Adapter, recording: Recording, frames: Callable[[], Frames]) -> Iterator[tuple[str, dict[str, Any]]]:
-    if recording.status >= 400:
+    if recording.status >= BAD_REQUEST:
         yield "status", _guarded(lambda: {"ok": False, "error": adapter.error(recording.status, {}, recording.body)})
     elif not recording.stream:
         yield "whole", _guarded(lambda: adapter.decode(recording.body))
@@ -136,7 +136,7 @@ def _streamed(adapter: Adapter, frames: Frames, pieces: Iterable[bytes]) -> dict
 
 
 def _expected(name: str, recording: Recording, frames: Callable[[], Frames]) -> Facts:
-    if recording.status >= 400:
+    if recording.status >= BAD_REQUEST:
         return Facts(error=error_of_status(recording.status))
     if not recording.stream:
         return PROTOCOLS[name].answer(json.loads(recording.body))
@@ -204,7 +204,7 @@ def _same_json(wanted: str, got: str) -> bool:
 
 def _short_answers(adapter: Adapter, recording: Recording, frames: Callable[[], Frames]) -> Iterator[Loss]:
     """Find the places where a cut stream is taken for a whole answer that is shorter than the real one."""
-    if recording.status >= 400 or not recording.stream:
+    if recording.status >= BAD_REQUEST or not recording.stream:
         return
     events = frames().feed(recording.body.encode())
     state = adapter.begin()
