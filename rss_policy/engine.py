@@ -1,29 +1,32 @@
-"""Owns the worker processes: takes scripts up, keeps prepared sessions, and parks who waits long when workers are scarce."""
+"""Owns the worker processes: takes scripts up, keeps prepared sessions, and runs them along a record."""
 
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic_monty import Monty, MontyCrashedError, __version__
 
 from rss_policy.bundle import Bundle
 from rss_policy.drive import Drive
-from rss_policy.errors import EngineBusy, EngineFailed, LimitReached, WorkerLost
+from rss_policy.errors import BundleRefused, EngineBusy, EngineFailed, LimitReached, WorkerLost
 from rss_policy.feeds import feed_bundle, place_of
 from rss_policy.lease import Lease
 from rss_policy.live import LiveScript
 from rss_policy.loader import load_archive
 from rss_policy.manifest import Limits
-from rss_policy.replay import follow
+from rss_policy.replay import LimitMet, Redacted, follow
 from rss_policy.script import BundleRef, Halt, RecordedStep
+from rss_policy.seats import Parking, Seats
 from rss_policy.wire import Unfit, to_script
 
 REPLAY_FACTOR = 10
-IDLE_SECONDS = 2.0
-PARKED_BYTES = 256_000_000
-PREPARED_SESSIONS = 16
+KEPT_BUNDLES = 16
+DEFAULT_PARKING = Parking()
+
+_Key = TypeVar("_Key")
+_Kept = TypeVar("_Kept")
 
 
 class MontyEngine:
@@ -33,10 +36,9 @@ class MontyEngine:
         workers: most worker processes at a time.
         limits: backstops; a bundle's manifest can only narrow them.
         checkout_timeout: seconds to wait for a worker before EngineBusy.
-        idle_seconds: a script that waits longer gives its worker back.
-        parked_bytes: most bytes of parked scripts in memory; the longest parked are then left to replay.
+        parking: when a script that waits gives its worker back, and how much parked state is kept.
+        redacted: what the log makes of an event before it is recorded; a replay compares what came of it.
         monotonic: the clock for idleness and the step limit.
-        binary: the interpreter's worker program; None for the one that came with it.
     """
 
     def __init__(
@@ -45,23 +47,18 @@ class MontyEngine:
         *,
         limits: Limits | None = None,
         checkout_timeout: float = 10.0,
-        idle_seconds: float = IDLE_SECONDS,
-        parked_bytes: int = PARKED_BYTES,
+        parking: Parking = DEFAULT_PARKING,
+        redacted: Redacted = lambda event: event,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._limits = limits or Limits()
-        self._workers, self._timeout, self._idle, self._monotonic = workers, checkout_timeout, idle_seconds, monotonic
-        self._most_parked = parked_bytes
-        self._room = threading.Condition()
-        self._taken = 0
-        self._resting: OrderedDict[LiveScript, float] = OrderedDict()
-        self._parked: OrderedDict[LiveScript, int] = OrderedDict()
+        self._limits, self.redacted, self._monotonic = limits or Limits(), redacted, monotonic
+        self._lock = threading.Lock()
         self._prepared: OrderedDict[tuple[str, Limits], bytes] = OrderedDict()
-        self._closed = threading.Event()
+        self._unpacked: OrderedDict[str, Bundle] = OrderedDict()
+        self._closed = False
         self._pool = Monty(min_processes=1, max_processes=workers, checkout_timeout=checkout_timeout)
         self._pool.__enter__()
-        self._keeper = threading.Thread(target=self._keep, name="policy-housekeeping", daemon=True)
-        self._keeper.start()
+        self.seats = Seats(workers, checkout_timeout, parking, monotonic)
 
     @property
     def version(self) -> str:
@@ -80,62 +77,62 @@ class MontyEngine:
             EngineFailed: no worker came free, or it died.
             Diverged: the script did something else than the record says.
         """
-        loaded = bundle if isinstance(bundle, Bundle) else load_archive(bundle.archive)
-        limits = self._limits.narrowed(loaded.manifest.limits)
-        allowed = limits.wider(REPLAY_FACTOR) if steps else limits
-        drive = Drive(_context_text(context, allowed), allowed, lambda fault: place_of(loaded, fault), self._monotonic)
-        script = LiveScript(self, loaded, drive, allowed)
+        loaded = self._loaded(bundle)
         if not steps:
-            return script, None
+            return self._script(loaded, context, 1), None
         try:
-            halt = follow(script, steps)
-        except BaseException:
-            script.close()
-            raise
-        drive.limits = limits
-        return script, halt
+            return self._taken_up(self._script(loaded, context, 1), steps)
+        except LimitMet:  # by chance, because the machine is slower now: the record says that none fired
+            wide = self._script(loaded, context, REPLAY_FACTOR)
+        try:
+            return self._taken_up(wide, steps)
+        except LimitMet as met:
+            raise LimitReached(f"while the run was taken up: {met}", "replay", met.halt.at) from None
+
+    def reopen(self, bundle: BundleRef, context: dict[str, Any]) -> LiveScript:
+        """Give a script whose limits are ten times wider, for `rss_policy.replay`.
+
+        Raises:
+            PolicyError: the bundle or the context is at fault.
+        """
+        return self._script(self._loaded(bundle), context, REPLAY_FACTOR)
 
     def close(self) -> None:
         """End all workers; scripts that are open raise WorkerLost."""
-        if self._closed.is_set():
-            return
-        self._closed.set()
-        self._keeper.join()
-        for script in (*self._resting, *self._parked):
-            script.kill()
-        self._pool.__exit__(None, None, None)
+        if not self._closed:
+            self._closed = True
+            self.seats.close()
+            self._pool.__exit__(None, None, None)
 
-    def lease(self, limits: Limits) -> Lease:
+    def lease(self, limits: Limits, *, typed: bool = False) -> Lease:
         """Take a worker; when all are taken, park the script that waits longest.
 
         Raises:
             EngineBusy: no worker came free in time.
             EngineFailed: the engine is closed, or cannot start a worker.
         """
-        if self._closed.is_set():
+        if self._closed:
             raise EngineFailed("the engine is closed")
-        self._take_slot()
+        self.seats.take()
         try:
-            return Lease(self._pool, limits, self._free_slot)
+            return Lease(self._pool, limits, self.seats.free, typed=typed)
         except TimeoutError as fault:
-            self._free_slot()
-            raise EngineBusy(f"no worker came free in {self._timeout} s") from fault
+            self.seats.free()
+            raise EngineBusy(f"no worker came free: {fault}") from fault
         except (MontyCrashedError, OSError, RuntimeError) as fault:
-            self._free_slot()
+            self.seats.free()
             raise EngineFailed(f"no worker could be started: {fault}") from fault
 
     def prepared(self, bundle: Bundle, limits: Limits) -> bytes:
         """Return the dump of a session with the bundle loaded; made once, kept for the bundles used last."""
         key = (bundle.digest, limits)
-        with self._room:
+        with self._lock:
             if key in self._prepared:
                 self._prepared.move_to_end(key)
                 return self._prepared[key]
         dump = self._prepare(bundle, limits)
-        with self._room:
-            self._prepared[key] = dump
-            while len(self._prepared) > PREPARED_SESSIONS:
-                self._prepared.popitem(last=False)
+        with self._lock:
+            _keep_last(self._prepared, key, dump)
         return dump
 
     def check_types(self, bundle: Bundle) -> None:
@@ -145,63 +142,39 @@ class MontyEngine:
             TypesRefused: with `module:line` and all findings of the first faulty module.
             BundleRefused: a module does not load.
         """
-        lease = self.lease(self._limits)
-        lease.give_back()
+        lease = self.lease(self._limits, typed=True)
+        try:
+            feed_bundle(lease.session, bundle)
+        except MontyCrashedError as fault:
+            raise WorkerLost(str(fault)) from fault
+        finally:
+            lease.give_back()
 
-    def rests(self, script: LiveScript) -> None:
-        """Note that a script waits and could be parked."""
-        with self._room:
-            self._resting[script] = self._monotonic()
-            self._room.notify()
+    def _loaded(self, bundle: BundleRef) -> Bundle:
+        if isinstance(bundle, Bundle):
+            return bundle
+        with self._lock:
+            known = self._unpacked.get(bundle.digest)
+        if known is not None:
+            return known
+        loaded = load_archive(bundle.archive)
+        if loaded.digest != bundle.digest:
+            raise BundleRefused(f"the archive holds {loaded.digest}, not {bundle.digest}")
+        with self._lock:
+            _keep_last(self._unpacked, bundle.digest, loaded)
+        return loaded
 
-    def works(self, script: LiveScript) -> None:
-        """Note that a script is busy, or gone."""
-        with self._room:
-            self._resting.pop(script, None)
+    def _script(self, bundle: Bundle, context: dict[str, Any], factor: int) -> LiveScript:
+        limits = self._limits.narrowed(bundle.manifest.limits).wider(factor)
+        drive = Drive(_context_text(context, limits), limits, lambda fault: place_of(bundle, fault), self._monotonic)
+        return LiveScript(self, bundle, drive)
 
-    def parked(self, script: LiveScript, size: int) -> None:
-        """Note the size of a parked state; above the bound the longest parked are left to replay."""
-        dropped: list[LiveScript] = []
-        with self._room:
-            self._parked.pop(script, None)
-            if size:
-                self._parked[script] = size
-            while sum(self._parked.values()) > self._most_parked:
-                dropped.append(self._parked.popitem(last=False)[0])
-        for one in dropped:
-            one.drop("the parked state was dropped to bound memory")
-
-    def park_idle(self) -> int:
-        """Park every script that has waited for `idle_seconds`; return how many were."""
-        now = self._monotonic()
-        with self._room:
-            idle = [script for script, since in self._resting.items() if now - since >= self._idle]
-        return sum(script.park() for script in idle)
-
-    def _keep(self) -> None:
-        while not self._closed.wait(self._idle / 4):
-            self.park_idle()
-
-    def _take_slot(self) -> None:
-        deadline = time.monotonic() + self._timeout
-        while True:
-            with self._room:
-                if self._taken < self._workers:
-                    self._taken += 1
-                    return
-                longest = next(iter(self._resting), None)
-                if longest is None:
-                    left = deadline - time.monotonic()
-                    if left <= 0 or not self._room.wait(left):
-                        raise EngineBusy(f"no worker came free in {self._timeout} s")
-                    continue
-                self._resting.move_to_end(longest)
-            longest.park()
-
-    def _free_slot(self) -> None:
-        with self._room:
-            self._taken -= 1
-            self._room.notify()
+    def _taken_up(self, script: LiveScript, steps: tuple[RecordedStep, ...]) -> tuple[LiveScript, Halt]:
+        try:
+            return script, follow(script, steps, self.redacted)
+        except BaseException:
+            script.close()
+            raise
 
     def _prepare(self, bundle: Bundle, limits: Limits) -> bytes:
         lease = self.lease(limits)
@@ -212,6 +185,12 @@ class MontyEngine:
             raise WorkerLost(str(fault)) from fault
         finally:
             lease.give_back()
+
+
+def _keep_last(kept: OrderedDict[_Key, _Kept], key: _Key, value: _Kept) -> None:
+    kept[key] = value
+    while len(kept) > KEPT_BUNDLES:
+        kept.popitem(last=False)
 
 
 def _context_text(context: dict[str, Any], limits: Limits) -> str:

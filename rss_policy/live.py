@@ -12,26 +12,22 @@ from rss_policy.errors import WorkerLost
 from rss_policy.lease import Lease, discard_output
 from rss_policy.manifest import Limits
 from rss_policy.script import Act, AnswerAtOnce, Halt, Waiting
+from rss_policy.seats import DROPPED, Seats
 from rss_policy.wire import Unfit, to_script
 
 
 class Host(Protocol):
     """What a script needs of its engine."""
 
+    @property
+    def seats(self) -> Seats:
+        """Who holds a worker, and who could give one back."""
+
     def lease(self, limits: Limits) -> Lease:
         """Take a worker, parking another script if need be; raise EngineBusy if none comes free."""
 
     def prepared(self, bundle: Bundle, limits: Limits) -> bytes:
         """Return the dump of a session with the bundle loaded."""
-
-    def rests(self, script: "LiveScript") -> None:
-        """Note that the script waits and could be parked."""
-
-    def works(self, script: "LiveScript") -> None:
-        """Note that the script is busy, or gone."""
-
-    def parked(self, script: "LiveScript", size: int) -> None:
-        """Note that the script's state is in memory, with this many bytes; 0 when it no longer is."""
 
 
 def _unobserved(_act: Act) -> None:
@@ -41,14 +37,19 @@ def _unobserved(_act: Act) -> None:
 class LiveScript:
     """Implements `script.Script`; `begin` and `settle` on one thread at a time, `kill` and `park` on any."""
 
-    def __init__(self, host: Host, bundle: Bundle, drive: Drive, limits: Limits) -> None:
-        self._host, self._bundle, self._drive, self._limits = host, bundle, drive, limits
+    def __init__(self, host: Host, bundle: Bundle, drive: Drive) -> None:
+        self._host, self._bundle, self._drive = host, bundle, drive
         self._turn = threading.Lock()
         self._lease: Lease | None = None
         self._waiting: FutureSnapshot | None = None
         self._dump: bytes | None = None
         self._lost: str | None = None
         self._begun = self._over = False
+
+    @property
+    def outstanding(self) -> frozenset[int]:
+        """Calls that the script started and that have no outcome yet."""
+        return self._drive.calls.outstanding
 
     def begin(self, answer: AnswerAtOnce, observe: Observe = _unobserved) -> Halt:
         """Run `run(context)` to its first wait or its end.
@@ -103,30 +104,36 @@ class LiveScript:
         if not self._turn.acquire(blocking=False):
             return False
         try:
-            return self._parked()
+            return self._park()
         finally:
             self._turn.release()
 
     def drop(self, reason: str) -> None:
-        """Forget a parked state; the run is then taken up by replay."""
-        with self._turn:
-            if self._dump is not None:
-                self._lost, self._dump = reason, None
+        """Forget a parked state, unless it is in use just now; the run is then taken up by replay."""
+        if self._turn.acquire(blocking=False):
+            try:
+                if self._dump is not None:
+                    self._lost, self._dump = reason, None
+            finally:
+                self._turn.release()
 
-    def _parked(self) -> bool:
+    def _park(self) -> bool:
         if self._lease is None or self._waiting is None:
             return False
         try:
-            self._dump = self._waiting.dump()
+            dump = self._waiting.dump()
         except MontyError as fault:
             self._lost = f"the worker died while it waited: {fault}"
-        size = len(self._dump or b"")
-        self._release(keep_dump=True)
-        self._host.parked(self, size)
+            self._release()
+            return False
+        self._release()
+        if self._lost is None and not self._host.seats.parks(self, len(dump)):
+            self._lost = DROPPED
+        self._dump = dump if self._lost is None else None
         return True
 
     def _go(self, resume: Callable[[], SyncSnapshot], turn: Turn) -> Halt:
-        self._host.works(self)
+        self._host.seats.works(self)
         try:
             halt, self._waiting = self._drive.run(resume, turn)
         except BaseException:
@@ -137,14 +144,14 @@ class LiveScript:
             self._over = True
             self._release()
         else:
-            self._host.rests(self)
+            self._host.seats.rests(self)
         if self._lost is not None:
             self._release()
             raise WorkerLost(self._lost)
         return halt
 
     def _first(self) -> SyncSnapshot:
-        dump = self._host.prepared(self._bundle, self._limits)
+        dump = self._host.prepared(self._bundle, self._drive.limits)
         session = self._take().session
         session.load_session(dump)
         return session.feed_start(ENTRY_FEED, print_callback=discard_output)
@@ -160,23 +167,19 @@ class LiveScript:
     def _loaded(self, dump: bytes) -> FutureSnapshot:
         snapshot = self._take().session.load_snapshot(dump, print_callback=discard_output)
         self._dump = None
-        self._host.parked(self, 0)
         if not isinstance(snapshot, FutureSnapshot):
             raise WorkerLost("the parked state is not that of a waiting script")
         return snapshot
 
     def _take(self) -> Lease:
-        self._lease = self._host.lease(self._limits)
+        self._lease = self._host.lease(self._drive.limits)
         if self._lost is not None:
             raise WorkerLost(self._lost)
         return self._lease
 
-    def _release(self, *, keep_dump: bool = False) -> None:
-        self._host.works(self)
-        lease, self._lease, self._waiting = self._lease, None, None
-        if not keep_dump and self._dump is not None:
-            self._dump = None
-            self._host.parked(self, 0)
+    def _release(self) -> None:
+        self._host.seats.leaves(self)
+        lease, self._lease, self._waiting, self._dump = self._lease, None, None, None
         if lease is not None:
             lease.give_back()
 
@@ -191,7 +194,8 @@ class LiveScript:
             text = to_script(outcome)
         except Unfit as fault:
             return to_script({"ok": False, "error": {"code": "unfit_outcome", "message": str(fault)}})
-        if len(text) <= self._drive.limits.outcome_bytes:
+        size = len(text.encode())
+        if size <= self._drive.limits.outcome_bytes:
             return text
-        message = f"the outcome has {len(text)} characters, {self._drive.limits.outcome_bytes} are allowed"
+        message = f"the outcome has {size} bytes, {self._drive.limits.outcome_bytes} are allowed"
         return to_script({"ok": False, "error": {"code": "outcome_too_large", "message": message}})
