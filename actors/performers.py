@@ -83,7 +83,7 @@ class Performers:
                 raise Refused("shutting_down", f"the {self._name} performers have stopped")
             if key in self._jobs:
                 return False
-            if len(self._queue) >= self._waiting + self._idle + self._most - len(self._threads):
+            if len(self._jobs) >= self._most + self._waiting:
                 raise Refused("overloaded", f"all {self._name} performers are busy", retry_after=1)
             job = _Job(key, work, failed)
             self._jobs[key] = job
