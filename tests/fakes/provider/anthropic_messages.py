@@ -192,14 +192,16 @@ def _check_results(blocks: list[dict[str, Any]], waiting: list[str], i: int) -> 
         if block.get("type") == "tool_result" and block.get("tool_use_id") not in waiting:
             raise Invalid(
                 f"messages.{i}.content.{j}: unexpected `tool_use_id` found in `tool_result` blocks:"
-                f" {block.get('tool_use_id')}. Each `tool_result` block must have a corresponding `tool_use` block in the previous message."
+                f" {block.get('tool_use_id')}. Each `tool_result` block must have a"
+                " corresponding `tool_use` block in the previous message."
             )
     answered = [block["tool_use_id"] for block in blocks[:first]]
     missing = [call_id for call_id in waiting if call_id not in answered]
     if missing:
         raise Invalid(
             f"messages.{i - 1}: `tool_use` ids were found without `tool_result` blocks immediately after:"
-            f" {', '.join(missing)}. Each `tool_use` block must have a corresponding `tool_result` block in the next message."
+            f" {', '.join(missing)}. Each `tool_use` block must have a corresponding"
+            " `tool_result` block in the next message."
         )
     if len(answered) != len(set(answered)):
         raise Invalid(f"messages.{i}: each tool_use must have a single result.")
