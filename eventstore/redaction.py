@@ -1,0 +1,130 @@
+"""Secrets: found by their known values and by their shape, replaced by a marker that tells them apart.
+
+The marker is `[redacted:xxxxxxxx]` with the first 8 hex digits of the SHA-256 of what stood there.  Redacting twice changes
+nothing.  A secret that is split over two texts or two reads is not found.
+"""
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Any
+
+SHORTEST = 8
+"""Known secrets with fewer characters are ignored: they would hit ordinary words."""
+
+_MARKER = r"\[redacted:[0-9a-f]{8}\]"
+_SHAPES: tuple[tuple[str, str], ...] = (
+    # what must occur for the shape to be tried at all, and the shape
+    ("sk-", r"\bsk-[A-Za-z0-9_-]{16,}"),
+    ("gh", r"\bgh[pousr]_[A-Za-z0-9]{20,}"),
+    ("github_pat_", r"\bgithub_pat_[A-Za-z0-9_]{20,}"),
+    ("xox", r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}"),
+    ("AKIA", r"\bAKIA[0-9A-Z]{16}\b"),
+    ("ASIA", r"\bASIA[0-9A-Z]{16}\b"),
+    (":AA", r"\b[0-9]{6,12}:AA[A-Za-z0-9_-]{30,}"),
+    ("earer ", r"(?<=[Bb]earer )[A-Za-z0-9._~+/-]{16,}=*"),
+    ("PRIVATE KEY-----", r"-----BEGIN [A-Z ]*PRIVATE KEY-----[A-Za-z0-9+/=\s\\:,-]*?-----END [A-Z ]*PRIVATE KEY-----"),
+    ("PRIVATE KEY-----", r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[A-Za-z0-9+/=\s]|\\[nr])*"),
+    ("eyJ", r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
+)
+_EMPTY = "[redacted:00000000]"
+_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|[\s\S])")
+
+
+def clean(text: str) -> str:
+    """Return the text as real Unicode: pairs of surrogates joined, lone ones replaced by U+FFFD; NUL stays."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def marker(secret: str) -> str:
+    """Return what stands in the place of a secret."""
+    return f"[redacted:{sha256(secret.encode()).hexdigest()[:8]}]"
+
+
+class Redactor:
+    """Knows the secrets of this server; safe from any thread, keeps nothing of what it reads."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        known = {clean(secret) for secret in secrets}
+        usable = sorted(secret for secret in known if len(secret) >= SHORTEST and secret not in _EMPTY)
+        self._text = _Finder({form: marker(secret) for secret in usable for form in _forms(secret)})
+        # Bytes are searched as Latin-1 text, one character a byte, so that what is not UTF-8 passes through unchanged.
+        self._bytes = _Finder({_narrow(form): mark for form, mark in self._text.literals.items()})
+        self._needles = tuple(needle.encode("latin-1") for needle in self._bytes.needles)
+
+    def text(self, text: str) -> str:
+        """Return the text without secrets."""
+        return self._text.replaced(text) if self._text.suspects(text) else text
+
+    def json(self, value: Any) -> Any:
+        """Return the JSON value without secrets, in keys too; the value itself is not changed."""
+        match value:
+            case str():
+                return self.text(value)
+            case dict():
+                return {self.json(key): self.json(item) for key, item in value.items()}
+            case list() | tuple():
+                return type(value)(self.json(item) for item in value)
+            case _:
+                return value
+
+    def raw(self, data: bytes) -> bytes:
+        """Return the bytes without secrets; JSON stays valid, for a match grows to the escape sequences that it cuts."""
+        if not self.suspects(data):
+            return data
+        text = data.decode("latin-1")
+        escapes = [found.span() for found in _ESCAPE.finditer(text)] if "\\" in text else []
+        return self._bytes.replaced(text, escapes).encode("latin-1")
+
+    def suspects(self, data: bytes) -> bool:
+        """Say, cheaply, whether there may be a secret."""
+        return any(needle in data for needle in self._needles)
+
+
+class _Finder:
+    def __init__(self, literals: dict[str, str]) -> None:
+        self.literals = literals
+        self.needles = (*literals, *dict.fromkeys(needle for needle, _ in _SHAPES))
+        known = (re.escape(form) for form in sorted(literals, key=len, reverse=True))
+        self._pattern = re.compile("|".join((_MARKER, *known, *(shape for _, shape in _SHAPES))), re.ASCII)
+
+    def suspects(self, text: str) -> bool:
+        return any(needle in text for needle in self.needles)
+
+    def replaced(self, text: str, escapes: list[tuple[int, int]] | None = None) -> str:
+        kept: list[str] = []
+        done = 0
+        for found in self._pattern.finditer(text):
+            secret = found[0]
+            if secret.startswith("[redacted:") and secret not in self.literals:
+                continue
+            start, end = _widened(found.span(), escapes or [])
+            if end > done:
+                kept += text[done : max(start, done)], self.literals.get(secret) or marker(secret)
+                done = end
+        return "".join((*kept, text[done:]))
+
+
+def _widened(span: tuple[int, int], escapes: list[tuple[int, int]]) -> tuple[int, int]:
+    start, end = span
+    for first, last in escapes[max(0, bisect_right(escapes, (start, 0)) - 1) :]:
+        if first >= end:
+            break
+        if last > start:
+            start, end = min(start, first), max(end, last)
+    return start, end
+
+
+def _forms(secret: str) -> set[str]:
+    """Return how a secret may be written: plain, in JSON with and without ASCII escapes, in JSON inside JSON."""
+    escaped = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
+    escaped |= {form.replace("/", "\\/") for form in escaped}
+    return {secret} | escaped | {json.dumps(form, ensure_ascii=False)[1:-1] for form in escaped}
+
+
+def _narrow(text: str) -> str:
+    return text.encode().decode("latin-1")

@@ -1,0 +1,209 @@
+"""The log in one SQLite file: group commit by the writer's thread, reads by pages from any thread."""
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from eventstore.chain import Fault, check
+from eventstore.errors import LogError, StoreBusy, StoreError, StoreFull, Unwritten
+from eventstore.intake import Intake, Prepared
+from eventstore.log import Answer, Append, Committed, Envelope, Failed
+from eventstore.redaction import Redactor
+from eventstore.sqlite import blobs
+from eventstore.sqlite.reading import Reader, envelope_of
+from eventstore.sqlite.recording import Recorder
+from eventstore.sqlite.schema import BUSY_MS, PROJECTIONS, open_for_writing
+from eventstore.writer import CAPACITY, Listener, Writer
+
+PASSIVE_BYTES, TRUNCATE_BYTES = 4 * 1024 * 1024, 16 * 1024 * 1024
+"""Sizes of the write-ahead log: above the first it is copied back, above the second it is cut to nothing as well."""
+ATTEMPTS = 3
+"""How often a transaction is tried when another process holds the database's lock."""
+
+_FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY})
+_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+
+Commit = Callable[[sqlite3.Connection], None]
+
+
+def commit(db: sqlite3.Connection) -> None:
+    """Make the open transaction durable: the one place where the log writes to the disk and waits for it."""
+    db.execute("commit")
+
+
+class SqliteLog:
+    """Keeps `EventLog` in one file.
+
+    `random(n)` gives n random bytes (salts, the key of the blob ids).  `commit` ends each transaction of appends, on the
+    writer's thread; tests and benchmarks put their own around it.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        redactor: Redactor,
+        random: Callable[[int], bytes] = os.urandom,
+        commit: Commit = commit,
+        capacity: int = CAPACITY,
+    ) -> None:
+        """Open or make the database.
+
+        Raises:
+            StoreUnusable: it cannot be opened; the message says why and what to do.
+        """
+        self._path, self._commit = path, commit
+        self._db = open_for_writing(path)
+        try:
+            name_of = blobs.keyed_by(self._blob_key(random))
+            self.reader = Reader(path)
+        except BaseException:
+            self._db.close()
+            raise
+        self._intake = Intake(redactor, name_of)
+        self._recorder = Recorder(self._db, blobs.BlobStore(self._db, name_of), random)
+        self._checkpoint_above = PASSIVE_BYTES
+        self._writer = Writer(self._record, self._settle, capacity)
+
+    def append(self, request: Append, answer: Callable[[Answer], None]) -> None:
+        """See `EventLog.append`."""
+        prepared: Prepared | Unwritten
+        try:
+            prepared = self._intake.prepare(request)
+        except Unwritten as exc:
+            prepared = exc
+        self._writer.append(prepared, answer)
+
+    def read(self, stream: str, after: int = 0) -> Iterator[Envelope]:
+        """See `EventLog.read`.  Events whose data was removed are left out."""
+        return self.reader.stream(stream, after)
+
+    def batches(self, run_id: str, call: int) -> Iterator[bytes]:
+        """See `EventLog.batches`."""
+        return self.reader.batches(run_id, call)
+
+    def blob(self, name: str) -> bytes | None:
+        """See `EventLog.blob`."""
+        return self.reader.blob(name)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """See `EventLog.subscribe`."""
+        return self._writer.subscribe(listener)
+
+    def check(self) -> Fault | None:
+        """Return the first fault of the hash chain, or None; reads the whole log, on the calling thread."""
+        return check(self.reader.links())
+
+    def rebuild(self) -> None:
+        """Make the projections anew from the log, in one transaction on the writer's thread; appends wait meanwhile."""
+        self._writer.do(self._rebuild)
+
+    def close(self) -> None:
+        """See `EventLog.close`; the write-ahead log is copied back and removed."""
+        self._writer.close()
+        self.reader.close()
+        with suppress(sqlite3.Error):  # on a full disk it stays, and the next start takes it up
+            self._checkpoint("truncate")
+        self._db.close()
+
+    def _blob_key(self, random: Callable[[int], bytes]) -> bytes:
+        try:
+            new = random(blobs.KEY_BYTES)
+            self._db.execute("insert into meta values ('blob_key', ?) on conflict (name) do nothing", (new,))
+            return bytes(self._db.execute("select value from meta where name = 'blob_key'").fetchone()[0])
+        except sqlite3.Error as exc:
+            raise translated(exc) from exc
+
+    # --- on the writer's thread ---------------------------------------------------------
+
+    def _record(self, requests: Sequence[Prepared]) -> Sequence[Answer]:
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return self._transaction(requests)
+            except Exception as exc:  # noqa: BLE001 - see below
+                # Whatever it was, the transaction is undone and every actor in it is told; the writer goes on.
+                self._undo()
+                error = translated(exc)
+                if not isinstance(error, StoreBusy) or attempt == ATTEMPTS:
+                    return [Failed(error)] * len(requests)
+        raise AssertionError("unreachable")
+
+    def _transaction(self, requests: Sequence[Prepared]) -> list[Answer]:
+        self._db.execute("begin immediate")
+        answers = [self._one(prepared) for prepared in requests]
+        self._recorder.flush()
+        self._commit(self._db)
+        self._recorder.committed()
+        return answers
+
+    def _one(self, prepared: Prepared) -> Answer:
+        self._db.execute("savepoint one")
+        try:
+            envelopes = self._recorder.record(prepared)
+        except Unwritten as exc:
+            self._db.execute("rollback to one")
+            self._db.execute("release one")
+            self._recorder.refuse()
+            return Failed(exc)
+        self._db.execute("release one")
+        self._recorder.accept()
+        return Committed(envelopes)
+
+    def _undo(self) -> None:
+        self._recorder.forget()
+        if self._db.in_transaction:
+            with suppress(sqlite3.Error):  # SQLite has rolled back by itself where it could not go on
+                self._db.execute("rollback")
+
+    def _settle(self) -> None:
+        """Copy the write-ahead log back when it has grown, after everybody has been answered."""
+        with suppress(OSError, sqlite3.Error):  # a later transaction tries again; what is committed is safe where it is
+            size = os.stat(f"{self._path}-wal").st_size  # noqa: PTH116 - looked at, never opened
+            if size > self._checkpoint_above:
+                self._checkpoint("truncate" if size > TRUNCATE_BYTES else "passive")
+                self._checkpoint_above = size + PASSIVE_BYTES if size <= TRUNCATE_BYTES else PASSIVE_BYTES
+
+    def _checkpoint(self, mode: str) -> None:
+        self._db.execute("pragma busy_timeout = 200")  # a reader that takes long must not hold up the appends
+        try:
+            self._db.execute(f"pragma wal_checkpoint({mode})").fetchall()
+        finally:
+            self._db.execute(f"pragma busy_timeout = {BUSY_MS}")
+
+    def _rebuild(self) -> None:
+        try:
+            self._db.execute("begin immediate")
+            self._recorder.forget()
+            for table in PROJECTIONS:
+                self._db.execute(f"delete from {table}")
+            for envelope in self._all_events():
+                self._recorder.project(envelope)
+                self._recorder.accept()
+            self._recorder.flush()
+            self._commit(self._db)
+            self._recorder.committed()
+        except BaseException as exc:
+            self._undo()
+            raise translated(exc) if isinstance(exc, sqlite3.Error) else exc from exc
+
+    def _all_events(self) -> Iterator[Envelope]:
+        after = 0
+        while page := self.reader.page("e.position > ? order by e.position", (after,)):
+            for row in page:
+                if row[10] is not None:
+                    yield envelope_of(row, lambda name: blobs.load_content(self._db, name))
+            after = page[-1][0]
+
+
+def translated(exc: Exception) -> LogError:
+    """Return what a failure of SQLite, or of the commit, means to whoever appended."""
+    if isinstance(exc, LogError):
+        return exc
+    code = exc.sqlite_errorcode & 0xFF if isinstance(exc, sqlite3.Error) and hasattr(exc, "sqlite_errorcode") else None
+    if code in _FULL:
+        return StoreFull(f"nothing was written: {exc}")
+    if code in _BUSY:
+        return StoreBusy(f"nothing was written: {exc}; another process holds the database")
+    return StoreError(f"the append failed: {exc}")
