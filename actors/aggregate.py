@@ -97,7 +97,8 @@ class Aggregate(Generic[S, C, E, X]):
               and its events, which are not empty; they go into the same transaction
     attaches  says, from the same, which batches, seals and blobs go along; what the command brings, unless given
     lifespan  says whether an idle actor in this state may be put away.  An actor that comes back gets a `Recover`
-              command, as after a crash: so say no while work is under way that recovery would settle or repeat
+              command, as after a crash: so say no while work is under way that recovery would settle or repeat, and
+              yes only if whoever has the pending work will wake the actor: the sweep leaves it alone
     """
 
     kind: str

@@ -4,11 +4,9 @@ A message that was taken reaches an actor: one that is put away or ends closes i
 comes too late, goes to the next actor at that address.  So a command may arrive twice, and aggregates answer repeats.
 """
 
-import itertools
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -23,14 +21,13 @@ from actors.letters import Address, Grown, Letter, Pressing, Recorded
 from actors.performers import Performers
 from actors.pool import MAILBOX, MailboxFull, Pool, PooledActor
 from actors.ports import Clock
+from actors.residents import AnyShell, Residents
 from actors.shell import Shell
 from actors.timer import Timer
 from eventstore.errors import StoreError
 from eventstore.log import Envelope, EventLog
 
 logger = logging.getLogger(__name__)
-
-AnyShell = Shell[Any, Any, Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +44,6 @@ class Settings:
     backoff: float = 0.1
     longest_backoff: float = 30.0
     mailbox: int = MAILBOX
-
-
-@dataclass(slots=True)
-class _Live:
-    shell: AnyShell
-    used: float
 
 
 class Directory:
@@ -75,7 +66,7 @@ class Directory:
         self._around = Surroundings(log, clock, pool, self._replays, self, self._settings.mailbox)
         self._hostings: dict[str, Hosting[Any, Any, Any, Any]] = {}
         self._lock = threading.Lock()
-        self._live: OrderedDict[Address, _Live] = OrderedDict()
+        self._live = Residents(self._settings.live)
         self._failures = Failures(self._settings.backoff, self._settings.longest_backoff, self._settings.mailbox)
         self._open = True
         self._starts = True
@@ -145,32 +136,29 @@ class Directory:
     def _find(self, address: Address, letter: Letter, *, pressing: bool = False) -> AnyShell | None:
         """Return the live actor, a new one if there is none; None if the letter is held for the next one."""
         with self._lock:
-            live = self._live.get(address)
+            live = self._live.use(address, self._clock.monotonic())
             if live is not None:
-                live.used = self._clock.monotonic()
-                self._live.move_to_end(address)
-                return live.shell
+                return live
             if self._failures.waits(address):
                 self._failures.hold(address, letter, self._clock.monotonic(), pressing=pressing)
                 return None
             if not self._starts:
                 raise _shutting_down()
-            self._make_room(refuse=letter.reply is not None)
+            if not self._live.make_room() and letter.reply is not None:
+                raise Refused("overloaded", "too many conversations are active", retry_after=1)
             return self._start(address)
 
     def _start(self, address: Address) -> AnyShell:
         """Start an actor; under the lock."""
         hosting = self._hostings[address.kind]
         shell: AnyShell = Shell(hosting, address, self._around)
-        self._live[address] = _Live(shell, self._clock.monotonic())
+        self._live.add(address, shell, self._clock.monotonic())
         shell.begin()
         return shell
 
     def _forget(self, address: Address, shell: AnyShell) -> None:
         with self._lock:
-            live = self._live.get(address)
-            if live is not None and live.shell is shell:
-                del self._live[address]
+            self._live.remove(address, shell)
 
     # --- what shells need (`actors.hosting.Keeper`) ----------------------------------------------
 
@@ -195,7 +183,7 @@ class Directory:
             live = self._live.get(address)
         if live is not None:
             try:
-                live.shell.send(Grown(envelopes))
+                live.send(Grown(envelopes))
             except pykka.ActorDeadError:
                 return  # the next one replays
 
@@ -210,9 +198,7 @@ class Directory:
             self._give_up(address, letter, error)
         alive = [letter for letter in letters if letter.attempts < MAX_ATTEMPTS]
         with self._lock:
-            live = self._live.get(address)
-            if live is not None and live.shell is actor:
-                del self._live[address]
+            self._live.remove(address, actor)
             pause = self._failures.note(address, error, self._clock.monotonic(), alive)
         logger.warning("%s ended: %s; the next one starts in %.1f s", address.stream, _name(error), pause)
         try:
@@ -228,7 +214,7 @@ class Directory:
         with self._lock:
             held, hopeful = self._failures.release(address)
             if self._starts and hopeful:
-                shell = self._live[address].shell if address in self._live else self._start(address)
+                shell = self._live.get(address) or self._start(address)
                 held = [letter for letter in held if not _put(shell, letter)]
         for letter in held:
             self._give_up(address, letter, None if self._starts else _shutting_down())
@@ -244,35 +230,19 @@ class Directory:
         before = self._clock.monotonic() - self._settings.idle_after
         with self._lock:
             self._failures.forget_healed(self._clock.monotonic())
-            idle = [address for address, live in self._live.items() if live.used <= before]
+            idle = self._live.idle(before)
         put_away = 0
         for address in idle:
             with self._lock:  # one by one: senders must not wait for all of them
-                live = self._live.get(address)
-                put_away += live is not None and live.used <= before and self._put_away(address, live)
+                put_away += self._live.put_away(address, before)
         return put_away
 
-    def _make_room(self, *, refuse: bool) -> None:
-        """Put away the actor that was idle longest, if there are too many; under the lock."""
-        if len(self._live) < self._settings.live:
-            return
-        for address, live in list(itertools.islice(self._live.items(), 64)):
-            if self._put_away(address, live):
-                return
-            self._live.move_to_end(address)  # so that the next search looks at others
-        if refuse:
-            raise Refused("overloaded", "too many conversations are active", retry_after=1)
-
-    def _put_away(self, address: Address, live: _Live) -> bool:
-        if live.shell.actor_inbox.close_if(lambda: live.shell.at_rest):
-            live.shell.actor_stopped.set()
-            del self._live[address]
-            return True
-        return False
-
     def sweep(self) -> int:
-        """Start an actor for every unfinished work that has none; return how many."""
-        return self.start_all(self._unfinished())
+        """Start an actor for every unfinished work that has none and does not rest; return how many."""
+        unfinished = list(self._unfinished())
+        with self._lock:
+            lost = [address for address in unfinished if not self._live.rests(address)]
+        return self.start_all(lost)
 
     def _tidy_and_again(self) -> None:
         self.tidy()
@@ -302,17 +272,17 @@ class Directory:
         self.stop_intake()
         with self._lock:
             self._starts = False
-            lives = list(self._live.items())
-        for address, live in lives:
+            lives = self._live.all()
+        for address, shell in lives:
             shut_down = self._hostings[address.kind].shut_down
             if shut_down is not None:
-                _put(live.shell, Letter(shut_down(self._clock.now())))
+                _put(shell, Letter(shut_down(self._clock.now())))
         deadline = time.monotonic() + timeout
         while lives and time.monotonic() < deadline:
-            lives = [(address, live) for address, live in lives if not _close_settled(live.shell)]
+            lives = [(address, shell) for address, shell in lives if not _close_settled(shell)]
             threading.Event().wait(0.005 if lives else 0)
-        for _, live in lives:
-            live.shell.actor_stopped.set()
+        for _, shell in lives:
+            shell.actor_stopped.set()
         self._replays.stop(max(0.0, deadline - time.monotonic()))
         return not lives
 

@@ -4,7 +4,7 @@ An actor is on the run queue only while it has mail, and there only once, so the
 Built on pykka's own hooks (`_create_actor_inbox`, `_create_future`, `_start_actor_loop`): references, futures and stop
 messages stay pykka's.  Unlike pykka: whatever a handler raises, in `tell` or `ask`, SystemExit too, ends that actor alone;
 a put after the end raises ActorDeadError instead of being lost; pooled actors are not in pykka's registry, whose
-`unregister` searches a list (at 4,000 actors about a third of the cost of starting and stopping one).
+`unregister` searches a list (with 4,000 actors, to start and end one takes 28 to 110 µs instead of 14 to 33).
 """
 
 import logging

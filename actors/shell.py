@@ -64,6 +64,11 @@ class Shell(PooledActor, Generic[S, C, E, X]):
         """Whether the actor may be put away: settled, nothing to launch again, and the aggregate allows it."""
         return self.settled and not self._again and self._hosting.aggregate.lifespan(self._state)
 
+    @property
+    def owes(self) -> bool:
+        """Whether launched work has no outcome yet; read it once the actor has ended."""
+        return bool(self._launched)
+
     def send(self, message: Message) -> None:
         """Put a message into the mailbox; from any thread.
 

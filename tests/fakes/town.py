@@ -10,6 +10,7 @@ from actors.errors import Refused
 from actors.hosting import Hosting
 from actors.letters import Address, Recorded
 from actors.pool import Pool
+from actors.shell import Shell
 from actors.timer import Timer
 from eventstore.catalogue import NoteTaken
 from tests.fakes.clock import ManualClock
@@ -44,6 +45,11 @@ class Town:
 
     def ask(self, name: str, command: Command, timeout: float = 5) -> Recorded[Counter, NoteTaken]:
         return self.directory.ask("counter", name, command, timeout)
+
+    def shell(self, name: str) -> Shell[Counter, Command, NoteTaken, Work]:
+        found = self.directory._live.get(Address("counter", name))
+        assert found is not None
+        return found
 
     def tell(self, name: str, command: Command) -> None:
         self.directory.tell("counter", name, command)

@@ -64,7 +64,7 @@ def test_commands_during_an_append_are_decided_together_over_the_state_it_gives(
         threads = [asked(here, "a", Add(0))]
         eventually(lambda: len(here.log.requests) == 1)
         threads += [asked(here, "a", Add(n)) for n in (0, 1, 2, 2, 3)]
-        eventually(lambda: here.directory._live[next(iter(here.directory._live))].shell.actor_inbox.held == 5)
+        eventually(lambda: here.shell("a").actor_inbox.held == 5)
         here.log.release()
         for thread in threads:
             thread.join(5)
@@ -126,8 +126,7 @@ def test_a_key_may_be_launched_again_after_it_was_paid() -> None:
         for command in (Owe("work"), Pay("work"), Owe("work")):
             here.ask("a", command)
         assert here.launcher.launched == ["work", "work"]
-        (live,) = here.directory._live.values()
-        assert live.shell._launched == {"work"}
+        assert here.shell("a")._launched == {"work"}
 
 
 def test_the_outcome_of_an_effect_comes_back_as_a_command() -> None:

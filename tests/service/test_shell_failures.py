@@ -14,12 +14,12 @@ from tests.fakes.town import eventually, town
 def test_a_full_store_fails_what_was_asked_and_the_actor_lives_on(error: LogError) -> None:
     with town() as here:
         here.ask("a", Add(1))
-        (live,) = here.directory._live.values()
+        before = here.shell("a")
         here.log.fail_with(error)
         with pytest.raises(type(error)):
             here.ask("a", Add(2))
         assert here.ask("a", Add(3)).state.numbers == (1, 3)
-        assert [here.directory._live[key].shell for key in here.directory._live] == [live.shell]
+        assert here.shell("a") is before
 
 
 def test_a_refusing_store_is_the_same_as_a_full_one() -> None:
@@ -63,7 +63,7 @@ def test_a_taken_key_fails_its_command_and_not_those_decided_with_it() -> None:
         threads = [threading.Thread(target=ask, args=(n,)) for n in (1, 2, 3)]
         for thread in threads:
             thread.start()
-        eventually(lambda: next(iter(here.directory._live.values())).shell.actor_inbox.held == 3)
+        eventually(lambda: here.shell("a").actor_inbox.held == 3)
         here.log.release()
         for thread in threads:
             thread.join(5)
