@@ -4,7 +4,7 @@ import ast
 from collections.abc import Callable, Iterator
 
 from rss_policy.errors import BundleRefused
-from rss_policy.modules import STANDARD, Source
+from rss_policy.modules import STANDARD, Source, line_of
 
 # fmt: off
 BUILTINS = frozenset((
@@ -50,7 +50,7 @@ def refuse_syntax(source: Source) -> None:
     """
     found = [(node, sentence) for node in ast.walk(source.tree) for sentence in _faults(node)]
     found += [(node, "imports stand at the top of a module only") for node in _imports_below_top(source.tree)]
-    for node, sentence in sorted(found, key=lambda one: _line(one[0]))[:1]:
+    for node, sentence in sorted(found, key=lambda one: line_of(one[0]))[:1]:
         raise source.refuse(node, sentence)
 
 
@@ -59,10 +59,6 @@ def _faults(node: ast.AST) -> Iterator[str]:
         yield _LACKING[type(node)]
     elif type(node) in _CHECKS:
         yield from _CHECKS[type(node)](node)
-
-
-def _line(node: ast.AST) -> int:
-    return int(getattr(node, "lineno", 0))
 
 
 def refusal_of_name(source: Source, node: ast.Name) -> BundleRefused | None:

@@ -166,7 +166,9 @@ class MontyEngine:
 
     def _script(self, bundle: Bundle, context: dict[str, Any], factor: int) -> LiveScript:
         limits = self._limits.narrowed(bundle.manifest.limits).wider(factor)
-        drive = Drive(_context_text(context, limits), limits, lambda fault: place_of(bundle, fault), self._monotonic)
+        text = _context_text(context, limits)
+        self.prepared(bundle, limits)  # now, so that a bundle that does not load is refused here
+        drive = Drive(text, limits, lambda fault: place_of(bundle, fault), self._monotonic)
         return LiveScript(self, bundle, drive)
 
     def _taken_up(self, script: LiveScript, steps: tuple[RecordedStep, ...]) -> tuple[LiveScript, Halt]:

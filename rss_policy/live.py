@@ -137,7 +137,7 @@ class LiveScript:
         try:
             halt, self._waiting = self._drive.run(resume, turn)
         except BaseException:
-            self._lost = self._lost or "the worker died"
+            self._lost = self._lost or "the last step did not come to its end"
             self._release()
             raise
         if self._waiting is None:

@@ -23,8 +23,14 @@ class Source:
 
     def refuse(self, node: ast.AST, sentence: str) -> BundleRefused:
         """Return the refusal with this node's place."""
-        place = f"{self.name}:{getattr(node, 'lineno', 1)}"
+        place = f"{self.name}:{line_of(node)}"
         return BundleRefused(f"{place}: {sentence}", place)
+
+
+def line_of(node: ast.AST) -> int:
+    """Return the line where a node begins."""
+    placed = node.target if isinstance(node, ast.comprehension) else node
+    return int(getattr(placed, "lineno", 1))
 
 
 def parse(name: str, text: str) -> Source:

@@ -43,8 +43,8 @@ def refuse_names(modules: Iterable[Scoped], host: Scoped) -> None:
     exports = {HOST: _public(host)}
     for module in modules:
         _refuse_reserved(module, host)
-        _refuse_redefined(module, owners)
         _refuse_imports(module, exports)
+        _refuse_redefined(module, owners)
         exports[module.source.name] = frozenset(module.own)
     for module in modules:
         _refuse_undefined(module, exports)
