@@ -80,8 +80,12 @@ def _row(field: msgspec.structs.FieldInfo) -> str:
     if field.default_factory is not msgspec.NODEFAULT:
         default = repr(field.default_factory())
     else:
-        default = "" if field.default is msgspec.NODEFAULT else repr(field.default)
+        default = "" if field.default is msgspec.NODEFAULT else _value(field.default)
     return f"| `{field.encode_name}` | {_type(field.type)} | {_code(_json(default))} |"
+
+
+def _value(default: object) -> str:
+    return "{}" if isinstance(default, msgspec.Struct) else repr(default)  # a struct of defaults only
 
 
 def _type(hint: Any) -> str:

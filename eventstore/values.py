@@ -53,7 +53,7 @@ def inflate(data: bytes, fetch: Callable[[str], bytes]) -> bytes:
     """Return the payload with every reference replaced by its value; `fetch` gives the content of an id."""
     if _MARK not in data:
         return data
-    return msgspec.json.encode(_whole(msgspec.json.decode(data), fetch))
+    return msgspec.json.encode({name: _whole(value, fetch) for name, value in msgspec.json.decode(data).items()})
 
 
 def references(data: bytes) -> tuple[str, ...]:
