@@ -29,7 +29,7 @@ _SHAPES: tuple[tuple[str, str], ...] = (
     ("PRIVATE KEY-----", r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[A-Za-z0-9+/=\s]|\\[nr])*"),
     ("eyJ", r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
 )
-_EMPTY = "[redacted:00000000]"
+_HEAD = "[redacted:"
 _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|[\s\S])")
 
 
@@ -50,7 +50,7 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         known = {clean(secret) for secret in secrets}
-        usable = sorted(secret for secret in known if len(secret) >= SHORTEST and secret not in _EMPTY)
+        usable = sorted(secret for secret in known if len(secret) >= SHORTEST and secret not in _HEAD)
         self._text = _Finder({form: marker(secret) for secret in usable for form in _forms(secret)})
         # Bytes are searched as Latin-1 text, one character a byte, so that what is not UTF-8 passes through unchanged.
         self._bytes = _Finder({_narrow(form): mark for form, mark in self._text.literals.items()})
@@ -100,7 +100,7 @@ class _Finder:
         done = 0
         for found in self._pattern.finditer(text):
             secret = found[0]
-            if secret.startswith("[redacted:") and secret not in self.literals:
+            if secret.startswith(_HEAD) and secret not in self.literals:
                 continue
             start, end = _widened(found.span(), escapes or [])
             if end > done:
