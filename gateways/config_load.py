@@ -130,7 +130,7 @@ def _from_tables(above: Path_, table: dict[str, Any], source: str) -> Iterator[t
         kind = type_of(path)
         if kind is None:
             raise ConfigInvalid(f"{source}: there is no setting {'.'.join(path)}; {meant(path)}")
-        if is_leaf(kind):
+        if is_leaf(kind) or value == {}:
             yield path, value
         elif isinstance(value, dict):
             yield from _from_tables(path, value, source)

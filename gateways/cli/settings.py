@@ -1,5 +1,6 @@
 """The command that shows the effective configuration: every value, and where it comes from."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import msgspec
 from gateways.choice import choose
 from gateways.cli.options import config_option, json_option, show
 from gateways.config_load import Entry, load
+from gateways.providers import Providers
 
 SECRET_HEADER = re.compile(r"key|token|secret|auth|cookie|pass", re.IGNORECASE)
+CREDENTIALS = re.compile(r"//[^/@\s]*@")
 
 
 @click.command()
@@ -22,11 +25,9 @@ def config(config_file: Path | None, *, chosen: bool, as_json: bool) -> None:
     """Show every setting with its effective value and its source; secrets are never shown."""
     loaded = load(config_file)
     if chosen:
-        choice = choose(loaded)
+        choice = choose(Providers(loaded, os.environ))
         row = {"provider": choice.provider, "model": choice.model, "why": choice.why}
-        click.echo(
-            msgspec.json.encode(row) if as_json else f"{choice.provider or 'none'}\t{choice.model or '-'}\t{choice.why}"
-        )
+        click.echo(msgspec.json.encode(row) if as_json else f"{choice.provider}\t{choice.model or '-'}\t{choice.why}")
         return
     rows = [{"name": entry.name, "value": masked(entry), "source": entry.source} for entry in loaded.entries()]
     show(rows, ("name", "value", "source"), as_json=as_json, empty="there are no settings")
@@ -36,4 +37,4 @@ def masked(entry: Entry) -> Any:
     """Return the value as it may be shown: headers that look like secrets, and credentials in addresses, become `***`."""
     if isinstance(entry.value, dict) and entry.name.endswith(".headers"):
         return {name: "***" if SECRET_HEADER.search(name) else value for name, value in entry.value.items()}
-    return entry.value
+    return CREDENTIALS.sub("//***@", entry.value) if isinstance(entry.value, str) else entry.value

@@ -1,0 +1,129 @@
+"""The configured profiles as the actors see them: policy, model and limits, and what scripts may know."""
+
+from collections.abc import Callable, Mapping
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+from actors.ports import Profile, Tool, Toolbox
+from gateways.choice import Choice, default_model
+from gateways.config import ProfileSettings
+from gateways.errors import ConfigInvalid
+from gateways.http.ports import ModelOffer
+from gateways.providers import Providers
+from rss_policy.errors import BundleRefused, PolicyError
+from rss_policy.profiles import describe
+from rss_policy.script import BundleRef
+from rss_policy.shelf import Shelf
+
+DEFAULT = "default"
+
+
+class NoTools:
+    """The toolbox of a profile without tools."""
+
+    def find(self, name: str) -> Tool | None:
+        """Return None: there are no tools."""
+        return None
+
+    def schemas(self) -> tuple[Mapping[str, Any], ...]:
+        """Return nothing: there are no tools."""
+        return ()
+
+
+class ConfiguredProfiles:
+    """Implements `actors.ports.Profiles` over the configuration; safe from any thread."""
+
+    def __init__(
+        self,
+        providers: Providers,
+        shelf: Shelf,
+        choice: Choice,
+        *,
+        policy: Path | None = None,
+        toolbox: Toolbox | None = None,
+    ) -> None:
+        """Load and check the policy of every profile; `policy` None: the bundled one is the default.
+
+        Raises:
+            ConfigInvalid: a profile's policy is refused; the message holds module and line.
+        """
+        self._providers, self._shelf, self._choice = providers, shelf, choice
+        self._toolbox = toolbox or NoTools()
+        self._settings = {DEFAULT: ProfileSettings(), **providers.loaded.config.profiles}
+        for name, settings in self._settings.items():
+            self._put(name, Path(settings.policy) if settings.policy else policy)
+
+    def find(self, name: str) -> Profile | None:
+        """Return the profile, or None; `default` always exists."""
+        settings, bundle = self._settings.get(name), self._shelf.find(name)
+        if settings is None or bundle is None:
+            return None
+        provider = settings.provider or self._choice.provider
+        return Profile(
+            name=name,
+            bundle=bundle,
+            provider=provider,
+            model=settings.model or self._model(provider),
+            system_prompt=settings.system_prompt,
+            toolbox=self._toolbox,
+            limits=settings.limits,
+            busy=settings.busy,
+        )
+
+    def provider(self, name: str) -> Mapping[str, Any] | None:
+        """Return what the script may know of a provider: name, adapter, capabilities, models, reasoning replay, prices."""
+        profile = self._providers.profile(name)
+        return None if profile is None else describe(profile)
+
+    def bundle(self, digest: str, stored: Callable[[str], bytes | None]) -> BundleRef:
+        """Return the bundle with this digest: a loaded one, else loaded from the stored blob `policy:<digest>`.
+
+        Raises:
+            BundleRefused: there is no such bundle any more.
+        """
+        known = self._shelf.known(digest)
+        if known is not None:
+            return known
+        archive = stored(f"policy:{digest}")
+        if archive is None:
+            raise BundleRefused(f"the policy {digest[:16]} is neither loaded nor in the log")
+        return self._shelf.restore(archive)
+
+    def offers(self) -> list[ModelOffer]:
+        """Return what clients may ask for: the default model, the profiles, then `provider/model` of what has a key."""
+        found = [ModelOffer(name, profile=name) for name in self._settings]
+        if self._choice.model is not None:
+            model, provider = self._choice.model, self._choice.provider
+            found.insert(0, ModelOffer(model, owned_by=provider, provider=provider, model=model))
+        for name in self._providers.names():
+            found += self._offers_of(name)
+        return found
+
+    def _offers_of(self, name: str) -> list[ModelOffer]:
+        profile = self._providers.profile(name)
+        if profile is None or not self._usable(name):
+            return []
+        models = dict.fromkeys([*filter(None, [default_model(profile)]), *profile.models])
+        return [ModelOffer(f"{name}/{model}", owned_by=name, provider=name, model=model) for model in models]
+
+    def _usable(self, name: str) -> bool:
+        endpoint = self._providers.endpoint(name)
+        return endpoint is not None and (endpoint.secret is not None or endpoint.is_loopback or endpoint.auth == "none")
+
+    def _model(self, provider: str) -> str | None:
+        if provider == self._choice.provider and self._choice.model is not None:
+            return self._choice.model
+        profile = self._providers.profile(provider)
+        return None if profile is None else default_model(profile)
+
+    def _put(self, name: str, folder: Path | None) -> None:
+        try:
+            if folder is not None:
+                self._shelf.put(name, folder)
+                return
+            with as_file(files("rss_policy") / "scripts") as bundled:
+                self._shelf.put(name, bundled)
+        except PolicyError as exc:
+            place = f" at {exc.place}" if exc.place else ""
+            raise ConfigInvalid(f"profiles.{name}.policy is refused{place}: {exc}") from exc
