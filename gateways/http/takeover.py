@@ -1,0 +1,95 @@
+"""The one place that knows the insides of waitress 3.0: how a request gives its socket away, and how refusals look.
+
+A responder returns `TakeOver` as its body.  Its first step duplicates the channel's socket, hands it to the hub, and raises
+what waitress raises when a client has gone: waitress writes nothing, frees the worker and closes only its own descriptor.
+It rests on two facts: `environ["waitress.client_disconnected"]` is a bound method of the channel, and
+`ClientDisconnected` out of the body ends the task quietly.  `supported` looks at both; a contract test holds them.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from waitress.channel import ClientDisconnected, HTTPChannel
+from waitress.task import ErrorTask
+
+from gateways.http.answers import answer
+from gateways.http.errors import ApiError
+
+FLUSH_SECONDS = 5.0
+_CODES = {400: "bad_request", 413: "body_too_large", 431: "headers_too_large", 501: "not_implemented"}
+
+
+def supported(environ: dict[str, Any]) -> bool:
+    """Tell whether this request's socket can be taken over: it comes from a waitress whose insides we know."""
+    channel = _channel(environ)
+    return isinstance(channel, HTTPChannel) and isinstance(getattr(channel, "socket", None), socket.socket)
+
+
+def disconnected(environ: dict[str, Any]) -> bool:
+    """Tell whether the client of a request that is being answered has gone; False where that cannot be known."""
+    ask = environ.get("waitress.client_disconnected")
+    return bool(ask()) if callable(ask) else False
+
+
+def _channel(environ: dict[str, Any]) -> Any:
+    return getattr(environ.get("waitress.client_disconnected"), "__self__", None)
+
+
+class TakeOver(Iterator[bytes]):
+    """A response body that never is one: it gives the client's socket to `adopt` and the worker back to waitress."""
+
+    def __init__(self, environ: dict[str, Any], adopt: Callable[[socket.socket], None]) -> None:
+        """Take the request's WSGI environment, of which `supported` was true."""
+        self._channel = _channel(environ)
+        self._adopt = adopt
+
+    def __next__(self) -> bytes:
+        """Hand the socket over.
+
+        Raises:
+            ClientDisconnected: always; it is how waitress is told to let go.
+        """
+        self._await_flush()
+        sock = socket.socket(fileno=os.dup(self._channel.socket.fileno()))
+        sock.setblocking(False)
+        self._adopt(sock)
+        raise ClientDisconnected
+
+    def _await_flush(self) -> None:
+        """Let the answers to earlier, pipelined requests of this connection go out before ours."""
+        until = time.monotonic() + FLUSH_SECONDS
+        while self._channel.total_outbufs_len and time.monotonic() < until:
+            time.sleep(0.005)
+
+
+class ProblemTask(ErrorTask):  # type: ignore[misc,unused-ignore]
+    """What waitress answers to a request that it cannot read: in our error shape, not its own."""
+
+    def execute(self) -> None:
+        """Write the answer and end the connection."""
+        error = self.request.error
+        code = _CODES.get(error.code, "bad_request")
+        reply = answer(ApiError(code, _detail(code, str(error.body))), getattr(self.request, "path", "") or "")
+        self.status = f"{reply.status} {error.reason}"
+        self.response_headers.extend([("Content-Type", reply.content_type), *reply.headers])
+        self.set_close_on_finish()
+        self.content_length = len(reply.body)
+        self.write(reply.body)
+
+
+class ProblemChannel(HTTPChannel):  # type: ignore[misc,unused-ignore]
+    """A channel that answers unreadable requests with problems."""
+
+    error_task_class = ProblemTask
+
+
+def _detail(code: str, said: str) -> str:
+    match code:
+        case "body_too_large":
+            return "The body has more bytes than the server takes; send less, or raise `server.max_body_bytes`."
+        case "headers_too_large":
+            return "The headers are too large; send fewer or shorter ones."
+    return f"The request cannot be read: {said}."
