@@ -3,21 +3,35 @@
 import os
 import shutil
 import socket
+import sqlite3
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Literal
 
 from eventstore.errors import AlreadyServed
 from eventstore.lock import Lock
-from gateways.config_checks import address
+from gateways.choice import choose
+from gateways.config_checks import address, unknown
 from gateways.config_load import Loaded
+from gateways.embedded.local import find_local
+from gateways.embedded.weights import missing
+from gateways.errors import GatewayError
+from gateways.provider.probe import probe
+from gateways.provider.settings import Endpoint
+from gateways.providers import EMBEDDED, LOCAL, Providers
+from rss_policy.engine import MontyEngine
+from rss_policy.errors import ScriptError
+from rss_policy.shelf import check
 
 State = Literal["good", "warning", "bad"]
 LITTLE_SPACE = 1 << 30
+OLDEST_SQLITE = (3, 37, 0)
+"""STRICT tables came with 3.37."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +105,85 @@ def port(loaded: Loaded) -> Finding:
     return Finding("address", "good", f"{host}:{number} is free")
 
 
-CHECKS: tuple[Check, ...] = (python, data_dir, disk, lock, port)
+def sqlite(_: Loaded) -> Finding:
+    """Tell the version of SQLite."""
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        wanted = ".".join(str(number) for number in OLDEST_SQLITE)
+        sentence = f"SQLite {sqlite3.sqlite_version} is too old: use a Python that comes with {wanted} or newer"
+        return Finding("sqlite", "bad", sentence)
+    return Finding("sqlite", "good", f"SQLite {sqlite3.sqlite_version} keeps the log")
+
+
+def engine(_: Loaded) -> Finding:
+    """Tell whether the policy engine starts, and whether the bundled policy is good."""
+    try:
+        with closing(MontyEngine(workers=1)) as started, as_file(files("rss_policy") / "scripts") as folder:
+            bundle = check(folder, started)
+            return Finding("policy engine", "good", f"{started.version} runs the bundled policy {bundle.digest[:12]}")
+    except (ScriptError, OSError) as exc:
+        return Finding(
+            "policy engine", "bad", f"the policy engine cannot run the bundled policy: {exc}; install deedbox again"
+        )
+
+
+def provider(loaded: Loaded) -> Finding:
+    """Tell which provider answers by default, and whether what it needs is there."""
+    providers = Providers(loaded, os.environ)
+    providers.check()
+    choice = choose(providers)
+    if choice.provider == EMBEDDED:
+        lacks = missing()
+        if lacks:
+            return Finding("model", "bad", f"no model can answer: {choice.why}, and {lacks}")
+        return Finding("model", "good", f"the embedded model {choice.model} answers, since {choice.why}")
+    profile = providers.profile(choice.provider)
+    endpoint = choice.found.endpoint() if choice.found else providers.endpoint(choice.provider)
+    if profile is not None and endpoint is not None and _lacks_key(endpoint):
+        sentence = f"{choice.provider} has no key: set {profile.api_key_env or f'providers.{choice.provider}.api_key_env'}"
+        return Finding("model", "bad", sentence)
+    if choice.model is None:
+        return Finding("model", "bad", f"no model is chosen for {choice.provider}: set model.model")
+    return Finding("model", "good", f"{choice.provider} answers with {choice.model}, since {choice.why}")
+
+
+def embedded(_: Loaded) -> Finding:
+    """Tell whether the embedded model is installed."""
+    lacks = missing()
+    return Finding(
+        "embedded model", "good", "the embedded model is installed" if lacks is None else f"not needed, and {lacks}"
+    )
+
+
+def reach(loaded: Loaded, name: str) -> Finding:
+    """Make one tiny real call to a provider and tell how it went.
+
+    Raises:
+        ConfigInvalid: there is no such provider, or it cannot be used.
+    """
+    providers = Providers(loaded, os.environ)
+    endpoint = providers.endpoint(name)
+    if name == LOCAL and name not in loaded.config.providers:
+        found = find_local()
+        endpoint = found.endpoint() if found else endpoint
+    if endpoint is None:
+        raise unknown("provider", name, [each for each in providers.names() if each != EMBEDDED], "--provider", "it")
+    sentence = probe(endpoint)
+    return Finding(f"provider {name}", "good" if sentence.startswith(f"{endpoint.name} answers") else "bad", sentence)
+
+
+CHECKS: tuple[Check, ...] = (python, sqlite, engine, data_dir, disk, lock, port, provider, embedded)
 
 
 def examine(loaded: Loaded, checks: tuple[Check, ...] = CHECKS) -> Iterator[Finding]:
     """Yield what each check finds; a check that fails itself is a finding too."""
-    for check in checks:
+    for each in checks:
         try:
-            yield check(loaded)
+            yield each(loaded)
+        except GatewayError as exc:
+            yield Finding(each.__name__, "bad", str(exc))
         except Exception as exc:  # noqa: BLE001 - a doctor reports every fault, whatever it is, and goes on
-            yield Finding(check.__name__, "bad", f"the check itself failed with {type(exc).__name__}: {exc}")
+            yield Finding(each.__name__, "bad", f"the check itself failed with {type(exc).__name__}: {exc}")
+
+
+def _lacks_key(endpoint: Endpoint) -> bool:
+    return endpoint.secret is None and endpoint.auth != "none" and not endpoint.is_loopback

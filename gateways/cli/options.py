@@ -26,6 +26,11 @@ def config_option(command: Command) -> Command:
     )(command)
 
 
+def data_dir_option(command: Command) -> Command:
+    """Add `--data-dir DIR`."""
+    return click.option("--data-dir", metavar="DIR", help="The server's data directory; else server.data_dir.")(command)
+
+
 def json_option(command: Command) -> Command:
     """Add `--json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, one value a line.")(command)

@@ -8,7 +8,7 @@ import msgspec
 
 from gateways.cli.options import json_option
 from rss_policy.engine import MontyEngine
-from rss_policy.loader import load_bundle
+from rss_policy.shelf import check as checked
 
 
 @click.group()
@@ -21,9 +21,8 @@ def policy() -> None:
 @json_option
 def check(folder: Path, *, as_json: bool) -> None:
     """Check the policy in DIR as the server would: its manifest, its dialect, its types; nothing is run."""
-    bundle = load_bundle(folder)
     with contextlib.closing(MontyEngine(workers=1)) as engine:
-        engine.check_types(bundle)
+        bundle = checked(folder, engine)
     names = [module.name for module in bundle.modules]
     if as_json:
         click.echo(msgspec.json.encode({"ok": True, "digest": bundle.digest, "modules": names}))

@@ -6,7 +6,7 @@ from typing import get_args
 import click
 import msgspec
 
-from gateways.cli.options import config_option, json_option, show
+from gateways.cli.options import config_option, data_dir_option, json_option, show
 from gateways.clock import SystemClock
 from gateways.config_load import Loaded, load
 from gateways.errors import NoSuchToken
@@ -16,11 +16,6 @@ from gateways.http.views import moment
 from gateways.paths import token_file
 
 COLUMNS = ("token_id", "name", "principal", "scopes", "created_at")
-
-
-def data_dir_option(command: click.decorators.FC) -> click.decorators.FC:
-    """Add `--data-dir`."""
-    return click.option("--data-dir", metavar="DIR", help="The server's data directory; else server.data_dir.")(command)
 
 
 @click.group()
