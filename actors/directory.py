@@ -199,11 +199,12 @@ class Directory:
         alive = [letter for letter in letters if letter.attempts < MAX_ATTEMPTS]
         with self._lock:
             self._live.remove(address, actor)
-            pause = self._failures.note(address, error, self._clock.monotonic(), alive)
-        logger.warning("%s ended: %s; the next one starts in %.1f s", address.stream, _name(error), pause)
+            now = self._clock.monotonic()
+            until = self._failures.note(address, error, now, alive)
+        logger.warning("%s ended: %s; the next one starts in %.1f s", address.stream, _name(error), until - now)
         try:
             if self._starts:
-                self.later(("restart", address), pause, partial(self._restart, address))
+                self._timer.at(("restart", address), until, partial(self._restart, address))
                 return
         except Refused:
             logger.warning("%s starts again without a pause: there are too many timers", address.stream)
@@ -220,7 +221,8 @@ class Directory:
             self._give_up(address, letter, None if self._starts else _shutting_down())
 
     def _give_up(self, address: Address, letter: Letter, error: BaseException | None) -> None:
-        logger.error("%s: %s is given up over %s", address.stream, type(letter.command).__name__, _name(error))
+        level = logging.INFO if isinstance(error, Refused) else logging.ERROR
+        logger.log(level, "%s: %s is given up over %s", address.stream, type(letter.command).__name__, _name(error))
         letter.fail(error or Refused("overloaded", "this conversation had a fault", retry_after=30))
 
     # --- putting away, sweeping, stopping ----------------------------------------------------------

@@ -33,14 +33,17 @@ class Failures:
         self._table: dict[Address, _Failure] = {}
 
     def note(self, address: Address, error: BaseException | None, now: float, letters: list[Letter]) -> float:
-        """Count a failure, keep the letters, and return the pause: it doubles; none after the first version conflicts."""
+        """Count a failure, keep the letters, and return when the pause ends.
+
+        Pauses double; after the first version conflicts there is none.
+        """
         failure = self._table.setdefault(address, _Failure())
         failure.count = 1 if now > failure.until + HEALED_AFTER else failure.count + 1
         harmless = isinstance(error, VersionConflict) and failure.count < MAX_ATTEMPTS
         pause = 0.0 if harmless else min(self._backoff * 2 ** min(failure.count - 1, 16), self._longest)
         failure.until, failure.waiting = now + pause, True
         failure.held.extend(letters)
-        return pause
+        return failure.until
 
     def waits(self, address: Address) -> bool:
         """Return whether the address pauses now."""

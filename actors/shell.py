@@ -231,9 +231,11 @@ class Shell(PooledActor, Generic[S, C, E, X]):
             return
         self._state, self._version = draft.state, draft.version
         self._recovering = False
-        self._tell_others(committed)
-        self._launch_pending()
-        draft.answer()
+        try:
+            self._tell_others(committed)
+            self._launch_pending()
+        finally:
+            draft.answer()  # it is on record, whatever a launcher did
 
     def _tell_others(self, committed: Committed) -> None:
         """Let live actors know of what this append wrote to their streams, before any message that builds on it."""

@@ -25,6 +25,7 @@ class ListLog:
         self._refusals: list[LogError] = []
         self._unreadable: LogError | None = None
         self.closed = False
+        self.reads = 0
 
     def append(self, request: Append, answer: Callable[[Answer], None]) -> None:
         with self._lock:
@@ -75,6 +76,7 @@ class ListLog:
 
     def read(self, stream: str, after: int = 0) -> Iterator[Envelope]:
         with self._lock:
+            self.reads += 1
             if self._unreadable is not None:
                 raise self._unreadable
             found = list(self._versions.get(stream, ()))[after:]

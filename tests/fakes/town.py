@@ -24,7 +24,7 @@ class Launcher:
     def __init__(self) -> None:
         self.launched: list[str] = []
         self.backs: list[Callable[[Command], None]] = []
-        self.troubles: list[Exception] = []
+        self.troubles: list[BaseException] = []
 
     def __call__(self, effect: Work, back: Callable[[Command], None]) -> None:
         if self.troubles:

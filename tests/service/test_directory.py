@@ -89,6 +89,8 @@ def test_under_passivation_no_message_is_lost_and_none_is_doubled() -> None:
             for number in range(sender, rounds, 1 + sender):
                 for session in range(sender % 2, sessions, 2):
                     here.tell(str(session), Add(number))
+                    if session % 100 == sender:
+                        here.ask(str(session), Look())  # in step with the actors, so that some become idle
 
         def tidy() -> None:
             while not done.wait(0.005):
@@ -107,7 +109,9 @@ def test_under_passivation_no_message_is_lost_and_none_is_doubled() -> None:
         even = list(range(rounds))
         odd = list(range(1, rounds, 2))
         eventually(lambda: len(here.log.envelopes) == sessions // 2 * (len(even) + len(odd)), within=20)
+        reads = here.log.reads
         assert all(here.numbers(str(n)) == (odd if n % 2 else even) for n in range(sessions))
+        assert reads > sessions * 3 // 2  # they did come and go
 
 
 def test_beyond_the_cap_who_was_idle_longest_makes_room() -> None:

@@ -146,6 +146,14 @@ def test_work_that_could_not_be_handed_over_is_tried_again(trouble: Exception) -
         eventually(lambda: here.launcher.launched == ["work"])
 
 
+def test_a_launcher_that_ends_the_actor_takes_no_answer_along() -> None:
+    with town() as here:
+        here.launcher.troubles = [SystemExit()]
+        assert here.ask("a", Owe("work")).version == 1
+        here.pass_the_pause()
+        eventually(lambda: here.launcher.launched == ["work"])
+
+
 def test_a_message_to_another_actor_is_repeated_until_it_is_answered() -> None:
     with town() as here:
         here.ask("a", Owe("message"))
