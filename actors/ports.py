@@ -45,7 +45,7 @@ class StreamBatch:
     """One read of a stream: the raw bytes up to the end of its last whole event; `done` when no more will come.
 
     `error` is set where the stream broke (`{"code", "message"}`; codes `network_error timeout_idle timeout_total
-    line_too_long cancelled`): the script sees it in the outcome of that read.
+    line_too_long response_too_large cancelled`): the script sees it in the outcome of that read.
     """
 
     raw: bytes
@@ -61,14 +61,14 @@ class Exchange(Protocol):
 
         `{"ok": true, "status", "headers", "body": text}` or, streaming with a 2xx and an event stream,
         `{"ok": true, "status", "headers", "stream": true}`.  Where no answer came, `{"ok": false, "error": {"code",
-        "message"}}` with code `network_error dns_error tls_error timeout_first_byte timeout_total refused_url
-        missing_secret response_too_large cancelled`.  Never raises for what the world did; an HTTP error status is
-        `ok: true` with its status, body and headers (lower-case names, only those that matter: content-type, retry-after,
-        retry-after-ms, x-request-id, request-id and rate-limit ones).
+        "message"}}` with code `network_error dns_error tls_error timeout_first_byte timeout_idle timeout_total refused_url
+        missing_secret unknown_provider invalid_request request_too_large response_too_large cancelled`.  Never raises for
+        what the world did; an HTTP error status is `ok: true` with its status, body and headers (lower-case names, only
+        those that matter: content-type, retry-after, retry-after-ms, x-request-id, request-id and rate-limit ones).
         """
 
     def read(self) -> StreamBatch:
-        """Wait for the next batch: the first at once, then at most one per 40 ms, sooner at 2 KB or a non-text event."""
+        """Wait for the next batch: the first at once, then at most one per 40 ms, sooner at 2 KB or at the stream's end."""
 
     def cancel(self) -> None:
         """Cut the connection now; a blocked `open` or `read` returns with the error code `cancelled`."""
