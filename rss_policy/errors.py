@@ -5,6 +5,7 @@
   - TypesRefused       the bundle does not type-check against the host's prelude
   - ScriptRaised       the script raised, or returned what it may not
   - LimitReached       a limit of the engine ended the script; names the limit and its setting
+* ProfileRefused       a provider profile, or a setting laid over one, does not fit
 * EngineFailed         the engine, not the script, failed: take the run up by replay
   - WorkerLost         the worker process died
   - EngineBusy         no worker came free in time
@@ -55,6 +56,12 @@ class LimitReached(PolicyError):
     def __init__(self, message: str, limit: str, place: str | None = None) -> None:
         super().__init__(message, place)
         self.limit = limit
+
+
+class ProfileRefused(ScriptError):
+    """A provider profile, or a setting that is laid over one, does not fit."""
+
+    code = "provider_profile_invalid"
 
 
 class EngineFailed(ScriptError):

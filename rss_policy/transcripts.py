@@ -6,8 +6,10 @@ the "random" kind come from a seed).
 
 import json
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -45,13 +47,17 @@ class Frames(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One recorded answer; `stream` says that the body is a stream of server-sent events."""
+    """One recorded answer; `stream` says that the body is a stream of server-sent events.
+
+    `expect` is what it says, where that is written beside it; else it is read from the body.
+    """
 
     id: str
     vendor: str
     stream: bool
     status: int
     body: str
+    expect: Facts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +83,35 @@ class Report:
 
 def recordings_of(lines: Iterable[str]) -> Iterator[Recording]:
     """Read recordings, one JSON object a line with `id vendor stream status body`."""
-    for line in lines:
-        if line.strip():
-            row = json.loads(line)
-            body = row["body"] if isinstance(row["body"], str) else json.dumps(row["body"])
-            yield Recording(str(row["id"]), str(row.get("vendor", "")), bool(row["stream"]), int(row["status"]), body)
+    return (recording_of(json.loads(line)) for line in lines if line.strip())
+
+
+def recording_of(row: dict[str, Any]) -> Recording:
+    """Read one recording; a list as body is its lines, an object its JSON, and `expect` has the fields of `Facts`."""
+    match row["body"]:
+        case str(text):
+            body = text
+        case list(lines):
+            body = "\n".join(lines)
+        case value:
+            body = json.dumps(value)
+    expect = facts_told(row["expect"]) if "expect" in row else None
+    return Recording(str(row["id"]), str(row.get("vendor", "")), bool(row["stream"]), int(row["status"]), body, expect)
+
+
+def facts_told(told: dict[str, Any]) -> Facts:
+    """Read the facts that stand beside a recording."""
+    calls = (Call(call["id"], call["name"], call["arguments"]) for call in told.get("calls", ()))
+    usage = told.get("usage")
+    return Facts(
+        text=told.get("text", ""),
+        reasoning=told.get("reasoning", ""),
+        refusal=told.get("refusal", ""),
+        calls=tuple(calls),
+        usage=(usage[0], usage[1], usage[2], usage[3]) if usage else None,
+        stop=told.get("stop"),
+        error=told.get("error"),
+    )
 
 
 def check_all(name: str, adapter: Adapter, recordings: Iterable[Recording], frames: Callable[[], Frames]) -> Report:
@@ -103,7 +133,7 @@ def _results(adapter: Adapter, recording: Recording, frames: Callable[[], Frames
         yield "whole", _guarded(lambda: adapter.decode(recording.body))
     else:
         for cut, pieces in _cuts(recording):
-            yield cut, _guarded(lambda pieces=pieces: _streamed(adapter, frames(), pieces))
+            yield cut, _guarded(partial(_streamed, adapter, frames(), pieces))
 
 
 def _guarded(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -116,7 +146,7 @@ def _guarded(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 def _cuts(recording: Recording) -> Iterator[tuple[str, Sequence[bytes]]]:
     raw = recording.body.encode()
     yield "whole", [raw]
-    yield "events", [part + b"\n\n" for part in raw.split(b"\n\n")]
+    yield "events", re.split(rb"(?<=\n\n)", raw)
     if len(raw) <= LONG_BODY:
         yield "bytes", [raw[at : at + 1] for at in range(len(raw))]
     for seed in range(RANDOM_CUTS):
@@ -136,6 +166,8 @@ def _streamed(adapter: Adapter, frames: Frames, pieces: Iterable[bytes]) -> dict
 
 
 def _expected(name: str, recording: Recording, frames: Callable[[], Frames]) -> Facts:
+    if recording.expect is not None:
+        return recording.expect
     if recording.status >= BAD_REQUEST:
         return Facts(error=error_of_status(recording.status))
     if not recording.stream:
@@ -206,13 +238,15 @@ def _short_answers(adapter: Adapter, recording: Recording, frames: Callable[[], 
     """Find the places where a cut stream is taken for a whole answer that is shorter than the real one."""
     if recording.status >= BAD_REQUEST or not recording.stream:
         return
+    whole = _guarded(partial(_streamed, adapter, frames(), [recording.body.encode()]))
+    if not whole["ok"]:
+        return
     events = frames().feed(recording.body.encode())
     state = adapter.begin()
-    whole = _guarded(lambda: _streamed(adapter, frames(), [recording.body.encode()]))
     for number, event in enumerate(events[:-1]):
         adapter.feed(state, event)
         cut = adapter.end(state)
-        if cut["ok"] and whole["ok"] and _content(cut["response"]) != _content(whole["response"]):
+        if cut["ok"] and _content(cut["response"]) != _content(whole["response"]):
             yield Loss(recording.id, recording.vendor, f"after event {number}", "short answer", "an error", cut["response"])
 
 

@@ -23,7 +23,7 @@ async def run(context: dict[str, Any]) -> dict[str, Any]:
     problem = main_problem(context)
     if problem is not None:
         return main_failed(problem)
-    adapter = LLM_ADAPTERS[context["provider"]["adapter"]]
+    adapter = LLM_ADAPTERS[main_adapter(context)]
     options = agent_options(context)
     history = [*list_of(context["messages"]), *list_of(context["input"])]
     noted: Json = {}
@@ -58,11 +58,18 @@ def main_problem(context: Json) -> Json | None:
         return {"code": "no_provider", "message": message, "kind": "client"}
     if not text_of(context["model"]):
         return {"code": "no_model", "message": f"no model is chosen for provider {provider['name']}", "kind": "client"}
-    if provider.get("adapter") not in LLM_ADAPTERS:
+    if main_adapter(context) not in LLM_ADAPTERS:
         known = ", ".join(sorted(LLM_ADAPTERS))
-        message = f"provider {provider['name']} wants adapter {provider.get('adapter')}; there are {known}"
+        message = f"provider {provider['name']} wants adapter {main_adapter(context)!r}; there are {known}"
         return {"code": "unknown_adapter", "message": message, "kind": "client"}
     return None
+
+
+def main_adapter(context: Json) -> str:
+    """Return the adapter's name: the model's own where it has one, else its provider's."""
+    provider = dict_of(context["provider"])
+    model = dict_of(dict_of(provider.get("models")).get(context["model"]))
+    return text_of(model.get("adapter")) or text_of(provider.get("adapter"))
 
 
 def main_failed(problem: Json) -> dict[str, Any]:

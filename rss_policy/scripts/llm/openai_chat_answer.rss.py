@@ -215,20 +215,28 @@ def chat_take_reasoning(state: Json, delta: Json) -> list[Json]:
 
 
 def chat_merge_block(blocks: list[Json], piece: Json) -> None:
-    """Join a piece of a reasoning block to the block that it continues: same type, same index, no other id."""
-    last = blocks[-1] if blocks else {}
-    same_id = not piece.get("id") or not last.get("id") or piece["id"] == last["id"]
-    if not last or not same_id or (last.get("type"), last.get("index")) != (piece.get("type"), piece.get("index")):
-        blocks.append(dict(piece))
-        return
-    if piece.get("index") is None and last.get("signature"):
-        blocks.append(dict(piece))
+    """Join a piece of a reasoning block to the block that it continues, else begin one."""
+    block = chat_find_block(blocks, piece)
+    if block is None:
+        blocks.append({**piece})
         return
     for name, value in piece.items():
         if name in ("text", "summary", "thinking", "data") and isinstance(value, str):
-            last[name] = text_of(last.get(name)) + value
-        elif value or name not in last:
-            last[name] = value
+            block[name] = text_of(block.get(name)) + value
+        elif value or name not in block:
+            block[name] = value
+
+
+def chat_find_block(blocks: list[Json], piece: Json) -> Json | None:
+    """Return the block of the same type and index and no other id; without an index, the last one if it is unsigned."""
+    index = piece.get("index")
+    for block in reversed(blocks):
+        same_id = not piece.get("id") or not block.get("id") or piece["id"] == block["id"]
+        if same_id and block.get("type") == piece.get("type") and block.get("index") == index:
+            return None if index is None and block.get("signature") else block
+        if index is None:
+            return None
+    return None
 
 
 def chat_keep(into: Json, source: Json, known: tuple[str, ...]) -> None:

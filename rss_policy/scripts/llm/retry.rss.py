@@ -76,7 +76,8 @@ KIND_OF_STATUS: dict[int, str] = {
 }  # fmt: skip
 KIND_OF_WORDS: list[tuple[str, tuple[str, ...]]] = [
     ("overflow", ("context length", "context window", "maximum context", "context size", "prompt is too long",
-                  "reduce the length", "input is too long", "too many input tokens", "maximum number of tokens", "input token count")),
+                  "reduce the length", "input is too long", "too many input tokens", "maximum number of tokens",
+                  "input token count")),
     ("overload", ("overloaded", "at capacity", "temporarily unavailable", "no available")),
     ("rate", ("rate limit", "too many requests", "rate_limit")),
     ("quota", ("insufficient quota", "insufficient balance", "insufficient credit", "your current quota", "billing")),
@@ -93,6 +94,9 @@ KIND_OF_TRANSPORT: dict[str, str] = {
     "timeout_idle": "timeout",
     "timeout_total": "timeout",
     "refused_url": "client",
+    "invalid_request": "client",
+    "unknown_provider": "client",
+    "request_too_large": "overflow",
     "missing_secret": "auth",
     "response_too_large": "protocol",
     "line_too_long": "protocol",
@@ -112,8 +116,8 @@ RUN_CODE_OF_KIND: dict[str, str] = {
     "other": "provider_error",
 }
 KEPT_CODES = (
-    "missing_secret", "refused_url", "interrupted", "cancelled", "stopped", "unsupported_images", "unsupported_files",
-    "unsupported_tools", "invalid_tool_name", "invalid_request", "unknown_adapter",
+    "missing_secret", "refused_url", "unknown_provider", "interrupted", "cancelled", "stopped", "invalid_request",
+    "unsupported_images", "unsupported_files", "unsupported_tools", "invalid_tool_name",
 )  # fmt: skip
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
@@ -238,7 +242,7 @@ def retry_draw(text: str) -> int:
     number = 0
     for letter in text:
         number = (number * 31 + ord(letter)) % 1_000_003
-    return number % 1000
+    return number * 7_919 % 1_000_003 % 1000  # Spread, because ids often differ in their last letters only.
 
 
 def retry_class(error: Json) -> str:

@@ -1,0 +1,75 @@
+"""Provider profiles: all are there, strict, and without endpoint or secret where scripts see them."""
+
+import json
+
+import pytest
+
+from rss_policy.errors import ProfileRefused
+from rss_policy.profiles import NAMES, bundled, describe, overlaid, parse
+from tests.fakes.adapter import SCRIPTS
+
+
+def test_every_profile_is_bundled_and_every_file_is_a_profile() -> None:
+    assert set(bundled()) == set(NAMES) == {path.stem for path in (SCRIPTS / "providers").glob("*.toml")}
+    assert all(profile.name == name for name, profile in bundled().items())
+
+
+def test_all_endpoints_on_the_net_use_tls_and_need_a_key() -> None:
+    for name, profile in bundled().items():
+        if name not in ("local", "custom"):
+            assert (profile.base_url or "").startswith("https://")
+            assert profile.api_key_env
+
+
+def test_a_script_sees_no_endpoint_no_header_and_no_variable() -> None:
+    for profile in bundled().values():
+        seen = json.dumps(describe(profile))
+        for hidden in (profile.base_url, profile.api_key_env, "anthropic-version", "http"):
+            assert hidden is None or hidden not in seen
+
+
+def test_prices_are_integers_in_micro_units_of_a_million_tokens() -> None:
+    price = describe(bundled()["openai"])["prices"]["gpt-4o"]
+    assert price == {"input": 2_500_000, "output": 10_000_000, "cached": 1_250_000, "currency": "USD"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name = ", "Invalid value"),
+        ('name = "x"', "missing required field `title`"),
+        ('name = "x"\ntitle = "X"\nadapter = "smoke_signals"', "Invalid enum value 'smoke_signals'"),
+        ('name = "x"\ntitle = "X"\nadapter = "openai_chat"\nbaseurl = "y"', "unknown field `baseurl`"),
+        ('name = "x"\ntitle = "X"\nadapter = "openai_chat"\n[wire]\nreasoning_replay = "maybe"', "wire.reasoning_replay"),
+    ],
+)
+def test_a_wrong_profile_is_refused_with_what_is_wrong(text: str, said: str) -> None:
+    with pytest.raises(ProfileRefused, match=said):
+        parse(text)
+
+
+def test_a_configuration_lies_over_the_bundled_profile_key_by_key() -> None:
+    mine = overlaid("anthropic", {"base_url": "https://proxy.test/v1", "headers": {"x-team": "a"}, "adapter": None})
+    assert (mine.base_url, mine.adapter) == ("https://proxy.test/v1", "anthropic_messages")
+    assert mine.headers == {"anthropic-version": "2023-06-01", "x-team": "a"}
+    assert mine.models == bundled()["anthropic"].models
+
+
+def test_a_provider_that_nobody_knows_starts_from_custom() -> None:
+    settings = {
+        "base_url": "http://127.0.0.1:9000/v1",
+        "models": ("a", "b"),
+        "prices": {"b": {"input": 1, "output": 2}},
+        "capabilities": {"images": False},
+        "reasoning_replay": "always",
+    }
+    mine = overlaid("mine", settings)
+    seen = describe(mine)
+    assert (mine.name, mine.auth, seen["adapter"]) == ("mine", "bearer", "openai_chat")
+    assert (set(seen["models"]), seen["prices"]) == ({"a", "b"}, {"b": {"input": 1, "output": 2}})
+    assert (seen["capabilities"], seen["reasoning_replay"]) == ({"images": False}, "always")
+
+
+def test_a_wrong_setting_is_refused_by_the_providers_name() -> None:
+    with pytest.raises(ProfileRefused, match=r"providers\.openai: .*imagess"):
+        overlaid("openai", {"capabilities": {"imagess": True}})
