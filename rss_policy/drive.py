@@ -68,8 +68,16 @@ class Drive:
         self.limits = limits
         self._context, self._place_of, self._monotonic = context, place_of, monotonic
         self._acts: list[Act] = []
+        self._started: dict[int, Call] = {}
         self._total = 0
         self._since = 0.0
+
+    @property
+    def outstanding(self) -> dict[int, Call]:
+        """Calls without an outcome, by number."""
+        still_open = self.calls.outstanding
+        self._started = {number: call for number, call in self._started.items() if number in still_open}
+        return self._started
 
     def run(self, resume: Callable[[], SyncSnapshot], turn: Turn) -> tuple[Halt, FutureSnapshot | None]:
         """Resume the script and answer it until it waits or ends; the snapshot comes with Waiting only.
@@ -139,6 +147,7 @@ class Drive:
             case "raw.start":
                 kind, payload = self._call(what)
                 call = Call(self.calls.start(), kind, payload, at)
+                self._started[call.number] = call
                 self._did(call, turn)
                 return call.number
             case "raw.stop":

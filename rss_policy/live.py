@@ -11,7 +11,7 @@ from rss_policy.drive import ENTRY_FEED, Drive, Observe, Turn
 from rss_policy.errors import WorkerLost
 from rss_policy.lease import Lease, discard_output
 from rss_policy.manifest import Limits
-from rss_policy.script import Act, AnswerAtOnce, Halt, Waiting
+from rss_policy.script import Act, AnswerAtOnce, Call, Halt, Waiting
 from rss_policy.seats import DROPPED, Seats
 from rss_policy.wire import Unfit, to_script
 
@@ -47,9 +47,9 @@ class LiveScript:
         self._begun = self._over = False
 
     @property
-    def outstanding(self) -> frozenset[int]:
-        """Calls that the script started and that have no outcome yet."""
-        return self._drive.calls.outstanding
+    def outstanding(self) -> dict[int, Call]:
+        """Calls that the script started and that have no outcome yet, by number."""
+        return self._drive.outstanding
 
     def begin(self, answer: AnswerAtOnce, observe: Observe = _unobserved) -> Halt:
         """Run `run(context)` to its first wait or its end.

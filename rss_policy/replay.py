@@ -91,6 +91,12 @@ def recorded(act: Act) -> RecordedAct:
             return RecordedAct("answer", at, kind=kind, value=value)
 
 
+def by_digest(act: Emit) -> RecordedAct:
+    """Return what a log holds of an emission that keeps the event elsewhere, in a shape of its own; pure."""
+    digest, size = digest_of(act.event)
+    return RecordedAct("emit", act.at, digest=digest, size=size)
+
+
 def follow(script: LiveScript, steps: tuple[RecordedStep, ...], redacted: Redacted) -> Halt:
     """Run a script along its record; return where the record ends.
 
@@ -157,6 +163,8 @@ class _Trace:
         """Compare one act with its record."""
         seen = Emit(self.redacted(act.event), act.at) if isinstance(act, Emit) else act
         expected, now = self._expected(), recorded(seen)
+        if isinstance(act, Emit) and expected is not None and expected.act == "emit" and expected.event is None:
+            now = by_digest(act)
         if expected != now:
             raise Diverged(self.index, expected, now, act.at or None)
         self.done += 1
