@@ -48,7 +48,7 @@ def _work(run: Run) -> Iterator[Effect]:
     if run.started is not None and run.started.deadline_at is not None:
         yield ArmDeadline("deadline", run.run_id, run.started.deadline_at)
     for message_id, message in run.steered.items():
-        yield OfferMessage(f"offer-{message_id}", run.run_id, message_id, message.input)
+        yield OfferMessage(f"offer-{message_id}", run.run_id, run.heard.index(message_id), message.input)
     yield DriveScript(f"step-{run.steps}.{run.lives}", run.run_id, run.steps, run.lives)
     for number in sorted(run.calls):
         yield from _call(run, run.calls[number])
@@ -56,7 +56,7 @@ def _work(run: Run) -> Iterator[Effect]:
 
 def _call(run: Run, call: Call) -> Iterator[Effect]:
     if call.result is not None or call.lost:
-        yield DeliverResult(f"deliver-{call.number}.{run.lives}", run.run_id, call.number, call.result)
+        yield DeliverResult(f"deliver-{call.number}.{run.lives}", run.run_id, call.number, call.kind, call.result)
         return
     if call.kind != "call_tool" or call.at_work:
         attempt = max(call.attempt, 1)

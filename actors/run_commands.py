@@ -32,6 +32,7 @@ class ToolFact:
 class Advance:
     """Record what the script did with one outcome; `tools` has a fact for each tool call among the acts.
 
+    `handed`: for each answer to `new_messages` among the acts, how many steering messages it handed out.
     `end` comes along when the script ended with no tool at work.
     """
 
@@ -40,6 +41,7 @@ class Advance:
     outcome: Outcome | None
     acts: tuple[Act, ...]
     tools: Mapping[int, ToolFact]
+    handed: tuple[int, ...] = ()
     end: Ended | Raised | None = None
     attachments: Attachments = NO_ATTACHMENTS
 
@@ -143,11 +145,11 @@ class DriveScript:
 
 @dataclass(frozen=True, slots=True)
 class OfferMessage:
-    """Keep a steering message ready for the script."""
+    """Keep a steering message ready for the script; messages are handed out by their `order`."""
 
     key: str
     run_id: str
-    message_id: str
+    order: int
     input: tuple[Json, ...]
 
 
@@ -169,6 +171,7 @@ class DeliverResult:
     key: str
     run_id: str
     number: int
+    kind: str
     result: ToolCompleted | None
 
 

@@ -82,7 +82,7 @@ def _from_outside(record: Record, command: Steer | Cancel | MeetDeadline | StopW
 def _from_keeper(record: Record, command: Wake | TakeUp | Recover) -> None:
     """Recover what was begun; a run that was only just started looks the same after a crash, and the start tells of it."""
     run = record.run
-    begun = run.steps > 0 or run.lives > 0
+    begun = run.steps > 0 or run.recoveries > 0
     match command:
         case TakeUp() if run.active and not begun:
             _recover(record, command.mode)
@@ -126,7 +126,7 @@ def _record_step(record: Record, command: Advance) -> None:
             step=command.step,
             call=command.call,
             outcome=command.outcome,
-            acts=tuple(step_of(act) for act in command.acts),
+            acts=_steps(command),
         )
     )
     most = limit(record.limits, "max_event_bytes")
@@ -139,6 +139,13 @@ def _record_step(record: Record, command: Advance) -> None:
             _let_through(record, act.number, command.tools[act.number], wanted=wanted)
     if settled is not None and settled.kind == "read":
         _close_if_over(record, command.outcome)
+
+
+def _steps(command: Advance) -> tuple[log.Step, ...]:
+    steps, handed = [step_of(act) for act in command.acts], iter(command.handed)
+    return tuple(
+        msgspec.structs.replace(step, number=next(handed, 0)) if step.kind == "new_messages" else step for step in steps
+    )
 
 
 def _let_through(record: Record, number: int, fact: ToolFact, *, wanted: bool) -> None:

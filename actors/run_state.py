@@ -55,7 +55,8 @@ class Run:
     """Everything a run knows.
 
     `steered`: messages that the script has not taken in, by id; `heard`: all that ever came.  `dangling`: tool calls of the
-    model's messages without a result, id to name.  `partial`: text of the attempt under way.  `lives`: take-ups in all.
+    model's messages without a result, id to name.  `partial`: text of the attempt under way.  `lives`: take-ups from a
+    step on.
     """
 
     run_id: str = ""
@@ -66,7 +67,7 @@ class Run:
     calls: Mapping[int, Call] = field(default_factory=dict)
     streams: Mapping[int, Stream] = field(default_factory=dict)
     steered: Mapping[str, log.MessageSteered] = field(default_factory=dict)
-    heard: frozenset[str] = frozenset()
+    heard: tuple[str, ...] = ()
     consumed: tuple[str, ...] = ()
     dangling: Mapping[str, str] = field(default_factory=dict)
     last_message: Mapping[str, Any] | None = None
@@ -188,7 +189,7 @@ def _journal(run: Run, event: RunEvent) -> Run:
         case log.StreamSealed():
             return replace(run, streams={number: each for number, each in run.streams.items() if number != event.call})
         case log.MessageSteered():
-            return replace(run, steered={**run.steered, event.message_id: event}, heard=run.heard | {event.message_id})
+            return replace(run, steered={**run.steered, event.message_id: event}, heard=(*run.heard, event.message_id))
         case log.CancelRequested():
             return replace(run, ending=run.ending or event)
         case log.RecoveryStarted():
@@ -198,6 +199,7 @@ def _journal(run: Run, event: RunEvent) -> Run:
 
 
 def _advance(run: Run, event: log.ScriptAdvanced) -> Run:
+    """Apply a step; messages are handed out in the order in which they came, so that their number says which."""
     calls = {number: call for number, call in run.calls.items() if number != event.call}
     consumed: list[str] = []
     for act in event.acts:
@@ -206,7 +208,7 @@ def _advance(run: Run, event: log.ScriptAdvanced) -> Run:
         elif act.act == "stop" and act.number in calls:
             calls[act.number] = replace(calls[act.number], stopping=True)
         elif act.act == "answer" and act.kind == "new_messages":
-            consumed.extend(act.value)
+            consumed.extend(list(run.steered)[len(consumed) :][: act.number])
     return replace(
         run,
         steps=event.step,
@@ -262,4 +264,4 @@ def _lose(run: Run, event: log.RecoveryStarted) -> Run:
     calls = {
         number: replace(call, lost=True) if call.kind in ("request", "read") else call for number, call in run.calls.items()
     }
-    return replace(run, calls=calls, recoveries=event.attempt, lives=run.lives + 1)
+    return replace(run, calls=calls, recoveries=event.attempt, lives=run.lives + (run.steps > 0))

@@ -1,6 +1,6 @@
 """Between a script and the log: acts become steps and events, recorded steps become what a replay compares."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar, assert_never, cast
 
 import msgspec
@@ -31,7 +31,7 @@ class TooLarge(InvalidEvent):
 
 
 def step_of(act: Act) -> Step:
-    """Return an act as the journal keeps it; messages that were handed out are kept by their ids (see `answers.py`)."""
+    """Return an act as the journal keeps it; of messages that were handed out, `number` says how many they stand for."""
     match act:
         case Emit():
             digest, size = digest_of(act.event)
@@ -47,13 +47,17 @@ def step_of(act: Act) -> Step:
             assert_never(act)
 
 
-def recorded_act(step: Step, messages: Callable[[str], tuple[Json, ...]]) -> RecordedAct:
-    """Return a journal step as replay compares it; `messages` gives those that a steering message's id stands for."""
-    value = step.value
-    if step.act == "answer" and step.kind == "new_messages":
-        value = [message for message_id in step.value for message in messages(message_id)]
+def recorded_act(step: Step) -> RecordedAct:
+    """Return a journal step as a replay compares it."""
+    number = step.number if step.act != "answer" else None
     return RecordedAct(
-        act=step.act, at=step.at, number=step.number, kind=step.kind, digest=step.digest, size=step.size, value=value
+        act=step.act,
+        at=step.at,
+        number=number,
+        kind=step.kind,
+        digest=step.digest,
+        size=step.size,
+        value=step.value,
     )
 
 

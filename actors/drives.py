@@ -1,0 +1,94 @@
+"""One run's script in this process: where it stands, what waits for it, and which calls are its own."""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from actors.delivery import Delivery
+from actors.run_commands import Command, PerformCall
+from eventstore.catalogue import Json, RunAdmitted
+from rss_policy.script import Call, Ended, Raised, Script
+
+Back = Callable[[Command], None]
+
+
+@dataclass(slots=True)
+class Drive:
+    """What the script performer knows of a run; all of it is guarded by `lock`.
+
+    `step`: the last recorded step; `reported`: the last that was sent to be recorded; `ready`: the next outcome may go in.
+    `epoch`: raised when the actor is another one; what belongs to an older epoch is void.  `settled`: calls that have an
+    outcome.  `batches`, `issued`: by request or call, batches so far and UTC microseconds.
+    """
+
+    run_id: str
+    back: Back
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    epoch: int = 0
+    life: int = -1
+    step: int = -1
+    reported: int = 0
+    ready: bool = False
+    busy: bool = False
+    closed: bool = False
+    tries: int = 0
+    script: Script | None = None
+    admitted: RunAdmitted | None = None
+    ended: Ended | Raised | None = None
+    finishing: bool = False
+    queue: deque[Delivery] = field(default_factory=deque)
+    settled: set[int] = field(default_factory=set)
+    calls: dict[int, Call] = field(default_factory=dict)
+    performed: set[int] = field(default_factory=set)
+    wanted: dict[int, PerformCall] = field(default_factory=dict)
+    messages: dict[int, tuple[Json, ...]] = field(default_factory=dict)
+    batches: dict[int, int] = field(default_factory=dict)
+    issued: dict[int, int] = field(default_factory=dict)
+
+    def is_at(self, epoch: int) -> bool:
+        """Return whether work of this epoch still counts."""
+        return not self.closed and self.epoch == epoch
+
+    def reset(self) -> Script | None:
+        """Void what was done since the record; return the script that is to be ended."""
+        script, self.script = self.script, None
+        self.epoch += 1
+        self.busy = self.ready = self.finishing = False
+        self.tries, self.ended = 0, None
+        for table in (self.queue, self.settled, self.calls, self.performed, self.wanted, self.batches, self.issued):
+            table.clear()
+        return script
+
+    def open_tools(self) -> list[int]:
+        """Return the tool calls without an outcome."""
+        return [number for number, call in self.calls.items() if call.kind == "call_tool" and number not in self.settled]
+
+
+@dataclass(slots=True)
+class Hand:
+    """Answers at once what one step asks, and remembers which messages it handed out."""
+
+    drive: Drive
+    now: Callable[[], int]
+    new_id: Callable[[], str]
+    counts: list[int] = field(default_factory=list)
+    taken: list[int] = field(default_factory=list)
+
+    def answer(self, kind: str) -> Any:
+        """Answer `now`, `random_id` or `new_messages`; on the script's thread."""
+        match kind:
+            case "now":
+                return self.now()
+            case "random_id":
+                return self.new_id()
+            case _:
+                return self._messages()
+
+    def _messages(self) -> list[Json]:
+        with self.drive.lock:
+            fresh = [(order, said) for order, said in sorted(self.drive.messages.items()) if order not in self.taken]
+        self.taken.extend(order for order, _ in fresh)
+        self.counts.append(len(fresh))
+        return [message for _, said in fresh for message in said]

@@ -1,0 +1,324 @@
+"""Drives the scripts of active runs: one outcome at a time, and the next only when the step before is on record.
+
+Outcomes of what is volatile (requests, reads, sleeps) wait here, in the order in which they came, at most one for each open
+call; those that are on record are handed in again after a crash.  All of this is lost with the process, and nothing of it
+is missed: the record says where a script stands, and replay brings it there.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+
+from actors.delivery import Delivery, plain
+from actors.drives import Back, Drive, Hand
+from actors.errors import Refused
+from actors.model_performer import interrupted_read
+from actors.replaying import record_of
+from actors.run_commands import Command, DeliverResult, DriveScript, Fail, Finish, OfferMessage, PerformCall, StopCall
+from actors.script_steps import Doing, Needs, advance_of, fault_of
+from actors.steps import failure, tool_outcome
+from eventstore.catalogue import Outcome, Problem
+from rss_policy.errors import EngineBusy, EngineFailed
+from rss_policy.script import Call, Ended, Halt, Raised, Script, Waiting
+
+logger = logging.getLogger(__name__)
+
+Work = Callable[[], None]
+
+MOST_TRIES = 3
+MOST_TRIES_BUSY = 30
+RETRY = 0.1
+RETRY_BUSY = 1.0
+
+
+class ScriptPerformer:
+    """Owns the live scripts; every method may be called from any thread and returns at once."""
+
+    def __init__(self, needs: Needs) -> None:
+        self._needs = needs
+        self._lock = threading.Lock()
+        self._drives: dict[str, Drive] = {}
+        self._jobs = count()
+        self._frozen = False
+
+    # --- effects -----------------------------------------------------------------------------
+
+    def drive(self, effect: DriveScript, back: Back) -> None:
+        """Take note that a step is on record; what was done since by another actor of this run is void."""
+        drive = self._drive(effect.run_id, back)
+        with drive.lock:
+            known = drive.step >= 0
+            void = known and (effect.life != drive.life or effect.step == drive.step or effect.step != drive.reported)
+            script = drive.reset() if void else None
+            if not known or void:
+                drive.reported = effect.step
+            drive.life, drive.step, drive.back, drive.ready = effect.life, effect.step, back, True
+        if void:
+            self._needs.calls.stop_all(effect.run_id)
+        self._end(script)
+        self._pump(drive)
+
+    def offer(self, effect: OfferMessage, back: Back) -> None:
+        """Keep a message for the script's next look."""
+        drive = self._drive(effect.run_id, back)
+        with drive.lock:
+            drive.messages[effect.order] = effect.input
+
+    def perform(self, effect: PerformCall, back: Back) -> None:
+        """Begin a call, now or when the script has been brought to where it made it."""
+        drive = self._drive(effect.run_id, back)
+        with drive.lock:
+            call = drive.calls.get(effect.number)
+            if drive.closed or effect.number in drive.performed:
+                return
+            if call is None or drive.admitted is None:
+                drive.wanted[effect.number] = effect
+                return
+            drive.performed.add(effect.number)
+        self._begin_call(drive, call, effect)
+
+    def deliver(self, effect: DeliverResult, back: Back) -> None:
+        """Hand in a recorded outcome, or tell the script that a crash interrupted the call."""
+        drive = self._drive(effect.run_id, back)
+        if effect.result is not None:
+            value = tool_outcome(effect.result)
+            delivery = Delivery(effect.number, value, Outcome(seq=effect.result.seq))
+        elif effect.kind == "read":
+            delivery = interrupted_read(effect.number)
+        else:
+            delivery = plain(effect.number, failure("interrupted", "the server stopped while this call was under way"))
+        self._arrive(drive, drive.epoch, delivery)
+
+    def stop(self, effect: StopCall, back: Back) -> None:
+        """End a call that the script does not want any more."""
+        drive = self._drive(effect.run_id, back)
+        with drive.lock:
+            call = drive.calls.get(effect.number)
+        payload = call.payload if call is not None else {}
+        self._needs.calls.stop(effect, payload, partial(self._arrive, drive, drive.epoch))
+
+    def halt(self, run_id: str) -> None:
+        """End a run's script now, whatever it does; nothing more of it is recorded."""
+        with self._lock:
+            drive = self._drives.get(run_id)
+        if drive is not None:
+            with drive.lock:
+                drive.closed = True
+                script = drive.script
+                drive.script = None
+            self._end(script)
+
+    def forget(self, run_id: str) -> None:
+        """End a run's script and forget the run."""
+        self.halt(run_id)
+        with self._lock:
+            self._drives.pop(run_id, None)
+
+    def freeze(self) -> None:
+        """Begin no further step; the server stops, and what comes now is found again by recovery."""
+        self._frozen = True
+
+    def active(self) -> int:
+        """Return how many runs have a script here."""
+        return len(self._drives)
+
+    # --- one step ------------------------------------------------------------------------------
+
+    def _pump(self, drive: Drive) -> None:
+        """Begin the next piece of work, if the script may go on and something is there for it."""
+        with drive.lock:
+            if self._frozen or drive.closed or drive.busy or not drive.ready:
+                return
+            if drive.ended is not None:
+                work: Work = partial(self._finish, drive)
+            elif drive.script is None:
+                drive.busy, work = True, partial(self._submit, drive, None)
+            elif drive.queue:
+                drive.busy, work = True, partial(self._submit, drive, drive.queue.popleft())
+            else:
+                return
+        work()
+
+    def _submit(self, drive: Drive, delivery: Delivery | None) -> None:
+        epoch = drive.epoch
+        step = partial(self._open if drive.script is None else self._settle, drive, epoch, delivery)
+        try:
+            self._needs.performers.submit(
+                next(self._jobs), lambda _token: step(), partial(self._failed, drive, epoch, delivery)
+            )
+        except Refused:
+            self._retry(drive, epoch, delivery, RETRY_BUSY)
+
+    def _open(self, drive: Drive, epoch: int, _delivery: Delivery | None) -> None:
+        """Open the script, by replay where there is a record; on a performer's thread."""
+        opened = self._needs.contexts.open(drive.run_id)
+        recording = record_of(self._needs.log, drive.run_id)
+        script, halt = self._needs.engine.open(opened.bundle, opened.context, recording.steps)
+        with drive.lock:
+            if not drive.is_at(epoch):
+                self._end(script)
+                return
+            drive.script, drive.admitted = script, opened.admitted
+            drive.batches, drive.issued = recording.batches, recording.issued
+            drive.calls = {number: call for number, call in script.outstanding.items() if number not in drive.settled}
+        if halt is None:
+            hand = Hand(drive, self._needs.now, self._needs.new_id)
+            self._report(drive, epoch, None, script.begin(hand.answer), hand)
+            return
+        with drive.lock:
+            drive.busy = False
+            drive.ended = halt if isinstance(halt, Ended | Raised) else None
+            wanted = [drive.wanted.pop(number) for number in sorted(drive.wanted)]
+        for effect in wanted:
+            self.perform(effect, drive.back)
+        self._pump(drive)
+
+    def _settle(self, drive: Drive, epoch: int, delivery: Delivery | None) -> None:
+        """Hand an outcome in; on a performer's thread."""
+        script = drive.script
+        if script is None or delivery is None:
+            return
+        hand = Hand(drive, self._needs.now, self._needs.new_id)
+        self._report(drive, epoch, delivery, script.settle(delivery.number, delivery.value, hand.answer), hand)
+
+    def _report(self, drive: Drive, epoch: int, delivery: Delivery | None, halt: Halt, hand: Hand) -> None:
+        """Have the step recorded; its effects begin when it is."""
+        with drive.lock:
+            if not drive.is_at(epoch):
+                return
+            drive.busy = drive.ready = False
+            drive.reported += 1
+            drive.tries = 0
+            for order in hand.taken:
+                drive.messages.pop(order, None)
+            waits_for_tools = not isinstance(halt, Waiting) and bool(drive.open_tools())
+            drive.calls.update({act.number: act for act in halt.acts if isinstance(act, Call)})
+            if waits_for_tools and isinstance(halt, Ended | Raised):
+                drive.ended = halt
+            step = advance_of(drive, delivery, halt, hand, self._needs.toolbox)
+        self._tell(drive, step)
+
+    def _failed(self, drive: Drive, epoch: int, delivery: Delivery | None, error: BaseException) -> None:
+        """Try again from the record, or fail the run; on a performer's thread."""
+        problem = fault_of(error)
+        if problem is not None:
+            self._fail(drive, epoch, problem)
+            return
+        most, pause = (
+            (MOST_TRIES_BUSY, RETRY_BUSY) if isinstance(error, EngineBusy) else (MOST_TRIES, RETRY * 2**drive.tries)
+        )
+        with drive.lock:
+            if not drive.is_at(epoch):
+                return
+            drive.tries += 1
+            script, drive.script = drive.script, None
+        self._end(script)
+        logger.warning("%s: its script is opened again after %s", drive.run_id, type(error).__name__, exc_info=error)
+        if drive.tries > most:
+            code = error.code if isinstance(error, EngineFailed) else "internal_error"
+            self._fail(drive, epoch, Problem(code=code, message=f"{type(error).__name__}: {error}"))
+        else:
+            self._retry(drive, epoch, delivery, pause)
+
+    def _fail(self, drive: Drive, epoch: int, problem: Problem) -> None:
+        with drive.lock:
+            if not drive.is_at(epoch):
+                return
+            drive.closed = True
+        self._tell(drive, Fail(problem))
+
+    def _retry(self, drive: Drive, epoch: int, delivery: Delivery | None, pause: float) -> None:
+        """Put the outcome back to the front, and go on after a pause."""
+        with drive.lock:
+            if drive.is_at(epoch) and delivery is not None:
+                drive.queue.appendleft(delivery)
+
+        def again() -> None:
+            with drive.lock:
+                if not drive.is_at(epoch):
+                    return
+                drive.busy = False
+            self._pump(drive)
+
+        self._needs.later(("script", drive.run_id), pause, again)
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def _finish(self, drive: Drive) -> None:
+        """Stop what an ended script left open; record the end when its tools have ended, or after the grace."""
+        with drive.lock:
+            first, drive.finishing = not drive.finishing, True
+            tools, end, epoch = drive.open_tools(), drive.ended, drive.epoch
+        if end is None:
+            return
+        if first:
+            self._needs.calls.stop_all(drive.run_id)
+            self._needs.later(("finish", drive.run_id), self._needs.grace, lambda: self._finish_now(drive, epoch, end))
+        if not tools:
+            self._finish_now(drive, epoch, end)
+
+    def _finish_now(self, drive: Drive, epoch: int, end: Ended | Raised) -> None:
+        with drive.lock:
+            if not drive.is_at(epoch):
+                return
+            step = drive.step
+        self._tell(drive, Finish(step, end))
+
+    # --- calls ---------------------------------------------------------------------------------
+
+    def _begin_call(self, drive: Drive, call: Call, effect: PerformCall) -> None:
+        with drive.lock:
+            epoch, admitted = drive.epoch, drive.admitted
+            issued = drive.issued.setdefault(call.number, self._needs.now())
+            unwanted = drive.ended is not None
+        if admitted is None or (unwanted and call.kind != "call_tool"):
+            return
+        try:
+            self._needs.calls.perform(Doing(admitted, call, effect, issued), partial(self._arrive, drive, epoch), drive.back)
+        except Refused:
+            again = partial(self._begin_call_again, drive, epoch, call, effect)
+            self._needs.later(("call", drive.run_id, call.number), RETRY_BUSY, again)
+        if unwanted:
+            self._needs.calls.stop_tool(drive.run_id, call.number)
+
+    def _begin_call_again(self, drive: Drive, epoch: int, call: Call, effect: PerformCall) -> None:
+        if drive.is_at(epoch) and call.number not in drive.settled:
+            self._begin_call(drive, call, effect)
+
+    def _arrive(self, drive: Drive, epoch: int, delivery: Delivery) -> None:
+        """Take an outcome; the first one of a call counts."""
+        with drive.lock:
+            if not drive.is_at(epoch) or delivery.number in drive.settled:
+                return
+            drive.settled.add(delivery.number)
+            drive.calls.pop(delivery.number, None)
+            drive.queue.append(delivery)
+        self._pump(drive)
+
+    # --- the rest --------------------------------------------------------------------------------
+
+    def _drive(self, run_id: str, back: Back) -> Drive:
+        with self._lock:
+            return self._drives.setdefault(run_id, Drive(run_id, back))
+
+    def _tell(self, drive: Drive, command: Command) -> None:
+        try:
+            drive.back(command)
+        except Refused as refusal:
+            logger.debug("%s: %s was not taken: %s", drive.run_id, type(command).__name__, refusal.code)
+
+    def _end(self, script: Script | None) -> None:
+        """Kill a script, then give back what it holds off this thread."""
+        if script is None:
+            return
+        script.kill()
+        try:
+            self._needs.performers.submit(next(self._jobs), lambda _token: script.close(), _not_closed)
+        except Refused as refusal:
+            logger.debug("a killed script is left to the engine: %s", refusal.code)
+
+
+def _not_closed(error: BaseException) -> None:
+    logger.debug("a killed script could not be closed: %s", error)

@@ -1,0 +1,108 @@
+"""What the script performer needs of the process, and how it puts one step into words for the record."""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from actors.aggregate import NO_ATTACHMENTS, Attachments
+from actors.context import ContextChanged, Contexts
+from actors.delivery import Deliver, Delivery
+from actors.drives import Back, Drive, Hand
+from actors.performers import Performers
+from actors.ports import Toolbox
+from actors.run_commands import Advance, PerformCall, StopCall, ToolFact
+from eventstore.catalogue import Outcome, Problem, RunAdmitted
+from eventstore.log import Batch, EventLog
+from rss_policy.errors import Diverged, PolicyError
+from rss_policy.script import Call, Ended, Engine, Halt, Raised
+
+
+class Calls(Protocol):
+    """Who performs a script's calls; from any thread, without waiting."""
+
+    def perform(self, doing: "Doing", deliver: Deliver, back: Back) -> None:
+        """Begin a call; raise Refused where there is no room for it now."""
+
+    def stop(self, effect: StopCall, payload: dict[str, Any], deliver: Deliver) -> None:
+        """End a call that the script stopped."""
+
+    def stop_tool(self, run_id: str, number: int) -> None:
+        """Tell a tool call that it is not wanted."""
+
+    def stop_all(self, run_id: str) -> None:
+        """End every call of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """A call that is to be performed; `issued`: when it was recorded first, UTC in microseconds."""
+
+    admitted: RunAdmitted
+    call: Call
+    effect: PerformCall
+    issued: int
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What driving scripts takes: `later` calls back after seconds, `now` is UTC in microseconds, `grace` is seconds."""
+
+    engine: Engine
+    contexts: Contexts
+    log: EventLog
+    calls: Calls
+    performers: Performers
+    later: Callable[[Hashable, float, Callable[[], None]], None]
+    now: Callable[[], int]
+    new_id: Callable[[], str]
+    toolbox: Callable[[RunAdmitted], Toolbox | None]
+    grace: float
+
+
+def advance_of(
+    drive: Drive, delivery: Delivery | None, halt: Halt, hand: Hand, toolbox: Callable[[RunAdmitted], Toolbox | None]
+) -> Advance:
+    """Return the command that records a step; under the drive's lock.
+
+    The end comes along unless tools are at work, which `drive.ended` tells: they are stopped first.
+    """
+    outcome, attachments = _recorded(drive, delivery)
+    tools = toolbox(drive.admitted) if drive.admitted is not None else None
+    return Advance(
+        step=drive.reported,
+        call=delivery.number if delivery is not None else None,
+        outcome=outcome,
+        acts=halt.acts,
+        tools={act.number: _fact(act, tools) for act in halt.acts if isinstance(act, Call) and act.kind == "call_tool"},
+        handed=tuple(hand.counts),
+        end=halt if isinstance(halt, Ended | Raised) and drive.ended is None else None,
+        attachments=attachments,
+    )
+
+
+def fault_of(error: BaseException) -> Problem | None:
+    """Return why a run fails over an error, or None where another try may help."""
+    match error:
+        case Diverged() | PolicyError():
+            return Problem(code=error.code, message=str(error), kind="policy", place=error.place)
+        case ContextChanged():
+            return Problem(code=error.code, message=str(error))
+        case _:
+            return None
+
+
+def _fact(call: Call, toolbox: Toolbox | None) -> ToolFact:
+    name = str(call.payload.get("name"))
+    tool = toolbox.find(name) if toolbox is not None else None
+    return ToolFact(str(call.payload.get("call_id") or call.number), name, tool.effect if tool is not None else None)
+
+
+def _recorded(drive: Drive, delivery: Delivery | None) -> tuple[Outcome | None, Attachments]:
+    """Return the outcome as the journal keeps it, and its raw bytes as the next batch of their stream."""
+    if delivery is None:
+        return None, NO_ATTACHMENTS
+    if not delivery.raw:
+        return delivery.outcome, NO_ATTACHMENTS
+    number = drive.batches[delivery.of] = drive.batches.get(delivery.of, 0) + 1
+    outcome = Outcome(value=delivery.outcome.value, batch=number)
+    return outcome, Attachments(batches=(Batch(drive.run_id, delivery.of, number, delivery.raw),))
