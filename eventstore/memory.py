@@ -79,14 +79,17 @@ class MemoryLog:
 
     def rebuild(self) -> None:
         """Make the projections anew from the log."""
-        with self._gate:
-            self._rows.clear()
-            for stored in self._events:
-                project(self._rows, stored.envelope())
+        self._writer.do(self._rebuild)
 
     def close(self) -> None:
         """See `EventLog.close`."""
         self._writer.close()
+
+    def _rebuild(self) -> None:
+        with self._gate:
+            self._rows.clear()
+            for stored in self._events:
+                project(self._rows, stored.envelope())
 
     def _record(self, requests: Sequence[Prepared]) -> Sequence[Answer]:
         return [self._one(prepared) for prepared in requests]

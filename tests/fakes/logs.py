@@ -2,14 +2,33 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from eventstore import Append, Committed, Envelope, Event, EventLog, Failed, StoreError, StreamPart
 from eventstore.errors import LogError
 from eventstore.log import Answer
+from eventstore.queries import Queries
 
 NOON = 1_900_000_000_000_000
 """A moment, in microseconds UTC."""
+
+SECRET = "correct horse battery staple"  # noqa: S105 - it is a test's
+"""What the logs of the contract suite know as a secret."""
+
+
+class Rebuildable(EventLog, Protocol):
+    """A log that can make its projections anew."""
+
+    def rebuild(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """A log and the queries over it."""
+
+    log: Rebuildable
+    queries: Queries
 
 
 def send(log: EventLog, request: Append, timeout: float = 20) -> Answer:
