@@ -55,7 +55,7 @@ class _Asked(Collector):
         counts = self._counts()
         runs = GaugeMetricFamily("deedbox_runs", "Runs on record, by status.", labels=["status"])
         for status in STATUSES:
-            runs.add_metric([status], counts.get(f"runs_{status}", counts.get(status, 0)))
+            runs.add_metric([status], counts.get(f"runs.{status}", 0))
         yield runs
         yield GaugeMetricFamily("deedbox_sessions", "Sessions on record.", value=counts.get("sessions", 0))
         yield CounterMetricFamily("deedbox_events", "Events on record.", value=counts.get("events", 0))
