@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 _REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 429: "Too Many Requests"}
+_TLS_HELLO = b"\x16\x03"
 _LINGER_NONE = struct.pack("ii", 1, 0)
 
 
@@ -87,6 +88,9 @@ class Connection:
         while mark not in self._rest:
             if not self._fill():
                 return None
+            if self._rest.startswith(_TLS_HELLO):
+                self.send(self.head(400, {"connection": "close"}))
+                raise Stopped
         found, self._rest = self._rest.split(mark, 1)
         return found
 
