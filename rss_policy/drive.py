@@ -35,6 +35,7 @@ MAX_MESSAGE = 4_000
 LIMIT_ERRORS: tuple[tuple[str, type[Exception], str], ...] = (
     ("step_seconds", TimeoutError, "turn time limit exceeded"),
     ("memory_mb", MemoryError, "memory limit exceeded"),
+    ("memory_mb", MemoryError, "the worker exceeded its memory limit"),
     ("recursion", RecursionError, "maximum recursion depth exceeded"),
     ("host_calls", RuntimeError, "suspension limit"),
 )

@@ -51,6 +51,12 @@ class LiveScript:
         """Calls that the script started and that have no outcome yet, by number."""
         return self._drive.outstanding
 
+    @property
+    def worker_pid(self) -> int | None:
+        """Process id of the worker while the script holds one; for tests and diagnostics."""
+        lease = self._lease
+        return lease.pid if lease is not None else None
+
     def begin(self, answer: AnswerAtOnce, observe: Observe = _unobserved) -> Halt:
         """Run `run(context)` to its first wait or its end.
 
@@ -61,6 +67,7 @@ class LiveScript:
             if self._begun:
                 raise ValueError("the script has begun already")
             self._begun = True
+            self._refuse_gone()
             return self._go(self._first, Turn(answer, observe))
 
     def settle(self, number: int, outcome: Any, answer: AnswerAtOnce, observe: Observe = _unobserved) -> Halt:
