@@ -76,9 +76,16 @@ class Drive:
     @property
     def outstanding(self) -> dict[int, Call]:
         """Calls without an outcome, by number."""
-        still_open = self.calls.outstanding
-        self._started = {number: call for number, call in self._started.items() if number in still_open}
-        return self._started
+        return dict(self._started)
+
+    def settle(self, number: int, outcome: str) -> None:
+        """Keep the outcome of a call, as JSON text, and forget its payload.
+
+        Raises:
+            ValueError: no such call is outstanding.
+        """
+        self.calls.settle(number, outcome)
+        self._started.pop(number)
 
     def run(self, resume: Callable[[], SyncSnapshot], turn: Turn) -> tuple[Halt, FutureSnapshot | None]:
         """Resume the script and answer it until it waits or ends; the snapshot comes with Waiting only.

@@ -79,7 +79,7 @@ class LiveScript:
         """
         with self._turn:
             self._refuse_gone()
-            self._drive.calls.settle(number, self._fit(outcome))
+            self._drive.settle(number, self._fit(outcome))
             if not self._drive.calls.ready:
                 return Waiting((), self._drive.calls.awaited)
             return self._go(self._resumed, Turn(answer, observe))

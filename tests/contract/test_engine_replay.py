@@ -162,6 +162,14 @@ def test_another_process_with_another_hash_seed_makes_the_same_journal(
     assert json.loads(done.stdout) == json.loads(json.dumps(here))
 
 
+def test_a_record_may_hold_emissions_by_digest_only(engine: MontyEngine, bundle: Bundle) -> None:
+    steps, halt = journal(engine, bundle, max)
+    digest, size = digest_of(steps[0].acts[1].event)
+    by_digest = changed(steps, 0, 1, event=None, digest=digest, size=size)
+    assert replay(engine, bundle, CONTEXT, by_digest) == Replayed(len(steps), sum(len(step.acts) for step in steps), halt)
+    assert isinstance(replay(engine, bundle, CONTEXT, changed(by_digest, 0, 1, digest="0" * 64)), Diverged)
+
+
 def changed(steps: tuple[RecordedStep, ...], index: int, which: int, **fields: Any) -> tuple[RecordedStep, ...]:
     acts = list(steps[index].acts)
     acts[which] = replace(acts[which], **fields)

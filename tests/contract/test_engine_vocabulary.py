@@ -275,3 +275,13 @@ def test_a_script_cannot_begin_twice(engine: MontyEngine) -> None:
     script, _ = begun(engine, "return {}")
     with pytest.raises(ValueError, match="begun already"):
         script.begin(answers)
+
+
+def test_outstanding_calls_come_with_their_payloads_until_they_are_settled(engine: MontyEngine) -> None:
+    script, _ = begun(engine, 'h = start({"kind": "spawn", "n": 1})\nawait sleep(1)\nreturn await join(h)')
+    assert script.outstanding == {
+        1: Call(1, "spawn", {"n": 1}, "agent.main:5"),
+        2: Call(2, "sleep", {"ms": 1}, "agent.main:6"),
+    }
+    script.settle(1, {}, answers)
+    assert list(script.outstanding) == [2]
