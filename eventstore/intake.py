@@ -83,7 +83,7 @@ def rewritten(event: Event, text: Callable[[str], str]) -> Event:
 
 def without_tag(tag: str, payload: bytes) -> bytes:
     """Return the payload as it is stored: the tag has its own column."""
-    rest = payload[len(tag) + 11 :]  # after {"type":"…"
+    rest = payload[len(tag) + 10 :]  # after {"type":"…"
     return b"{" + rest.removeprefix(b",")
 
 
