@@ -262,3 +262,12 @@ def test_a_run_replays_to_the_same_calls_and_events(engine: MontyEngine) -> None
     script.close()
     assert halt is not None
     assert halt.acts[-1].event["type"] == "model.completed"  # type: ignore[union-attr]  # the last act is an emission
+
+
+@pytest.mark.parametrize(("asked", "limit", "sent"), [(9, 5, 5), (5, 9, 5), (None, 7, 7), (7, None, 7), (None, None, None)])
+def test_the_smaller_of_what_is_asked_and_what_is_allowed_bounds_an_answer(
+    engine: MontyEngine, asked: int | None, limit: int | None, sent: int | None
+) -> None:
+    host = AgentHost([Stream([chunk(content="ok"), ending()])])
+    play(engine, host, provider_options={"max_tokens": asked}, limits={"max_output_tokens": limit})
+    assert host.requests[0]["body"].get("max_tokens") == sent

@@ -112,6 +112,7 @@ def attempt_join(calls: list[Json], event: Json) -> None:
     for call in calls:
         if call["index"] == event["index"]:
             call["arguments"] += event["arguments"]
+            call["id"], call["name"] = call["id"] or event["id"], call["name"] or event["name"]
             return
     calls.append({name: event[name] for name in ("index", "id", "name", "arguments")})
 

@@ -27,6 +27,9 @@ def agent_options(context: Json) -> Json:
     options["response_format"] = agent_response_format(options.get("response_format"))
     options["stream"] = options.get("stream") is not False and agent_capability(context, "stream") is not False
     options["provider_options"] = rest
+    most = agent_limit(context, "max_output_tokens", 0)
+    wanted = count_of(options.get("max_output_tokens"))
+    options["max_output_tokens"] = min(most, wanted) if most and wanted else (most or wanted or None)
     return options
 
 

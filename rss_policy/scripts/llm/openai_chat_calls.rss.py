@@ -30,7 +30,7 @@ def chat_take_call(calls: list[Json], piece: Json, position: int, whole: bool) -
         else:
             call = None
     if call is None:
-        call = {"id": "", "name": "", "arguments": "", "index": index, "number": len(calls), "told": False, "raw": {}}
+        call = {"id": "", "name": "", "arguments": "", "index": index, "number": len(calls), "raw": {}}
         calls.append(call)
     return chat_add_piece(call, piece, (call_id, name), arguments)
 
@@ -69,6 +69,7 @@ def chat_starts_anew(call: Json, call_id: str, name: str, arguments: str | Json)
 def chat_add_piece(call: Json, piece: Json, ids: tuple[str, str], arguments: str | Json) -> list[Json]:
     """Add a piece to its call and tell it."""
     call_id, name = ids
+    known = (None if call["id"] else call_id or None, None if call["name"] else name or None)
     call["id"] = call["id"] or call_id
     if name and not call["name"]:
         call["name"] = name
@@ -81,12 +82,11 @@ def chat_add_piece(call: Json, piece: Json, ids: tuple[str, str], arguments: str
     for field, value in piece.items():
         if field not in CHAT_PIECE_FIELDS and value is not None:
             call["raw"][field] = value
-    first = not call["told"]
-    call["told"] = True
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    if not first and not text:
+    if text == "{}" and call["arguments"] == "{}":
+        text = ""  # It may be a placeholder, and what was told cannot be taken back.
+    if not text and known == (None, None):
         return []
-    known = (call["id"] or None, call["name"] or None) if first else (None, None)
     return [llm_call_event(call["number"], known[0], known[1], text)]
 
 

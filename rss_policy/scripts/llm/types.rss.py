@@ -66,8 +66,9 @@ def llm_call_event(index: int, call_id: str | None, name: str | None, arguments:
     """Make an LlmEvent that carries a piece of a tool call.
 
     index      position of the call in the answer, from 0
-    id, name   only on the call's first piece, None on the others
-    arguments  the next piece of the arguments' JSON text, "" if there is none
+    id, name   on the piece that brings them, None on the others
+    arguments  the next piece of the arguments' JSON text, "" if there is none; the pieces of a call without arguments
+               may stay empty
     """
     return {"type": "tool_call", "index": index, "id": call_id, "name": name, "arguments": arguments}
 

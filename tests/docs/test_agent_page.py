@@ -1,0 +1,27 @@
+"""docs/agent.md says what the bundled agent does."""
+
+import re
+from pathlib import Path
+
+from tests.fakes.adapter import SCRIPTS, script_names
+
+PAGE = (Path(__file__).parents[2] / "docs" / "agent.md").read_text(encoding="utf-8")
+
+
+def test_every_repair_of_the_gate_is_described_and_no_other() -> None:
+    source = (SCRIPTS / "llm" / "gate.rss.py").read_text(encoding="utf-8")
+    rules = set(re.findall(r'repairs\["(\w+)"\]', source))
+    section = PAGE.split("## What is repaired")[1].split("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == rules
+
+
+def test_every_class_of_failure_stands_in_the_table_with_its_retries() -> None:
+    for kind, (retries, _, _) in script_names()["RETRY_TABLE"].items():
+        assert kind == "interrupted" or f"| `{kind}` | {retries} |" in PAGE
+    assert all(f"`{kind}`" in PAGE for kind in script_names()["RUN_CODE_OF_KIND"])
+
+
+def test_every_module_is_named() -> None:
+    for path in SCRIPTS.rglob("*.rss.py"):
+        name = path.relative_to(SCRIPTS).as_posix().removesuffix(".rss.py")
+        assert name in PAGE or "…" + name.removeprefix("llm/openai_chat") in PAGE
