@@ -64,9 +64,17 @@ class Turn:
 class Drive:
     """Drives one script, on one thread at a time."""
 
-    def __init__(self, context: str, limits: Limits, place_of: PlaceOf, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        context: str,
+        limits: Limits,
+        place_of: PlaceOf,
+        monotonic: Callable[[], float],
+        tools: tuple[str, ...] | None = None,
+    ) -> None:
         self.calls = Calls()
         self.limits = limits
+        self._tools = tools
         self._context, self._place_of, self._monotonic = context, place_of, monotonic
         self._acts: list[Act] = []
         self._started: dict[int, Call] = {}
@@ -189,6 +197,8 @@ class Drive:
         kind = payload.pop("kind", None)
         if kind not in CALL_KINDS:
             raise Misused(f"{kind!r} is no kind of host call; there are {', '.join(sorted(CALL_KINDS))}")
+        if kind == "call_tool" and self._tools is not None and payload.get("name") not in self._tools:
+            raise Misused(f"the manifest does not allow the tool {payload.get('name')!r}")
         if kind == "read":
             self.calls.known(payload.get("of"))
         return kind, payload

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic_monty import Monty, MontyCrashedError, __version__
 
+from rss_policy.authority import context_text
 from rss_policy.bundle import Bundle
 from rss_policy.drive import Drive
 from rss_policy.errors import BundleRefused, EngineBusy, EngineFailed, LimitReached, WorkerLost
@@ -19,7 +20,6 @@ from rss_policy.manifest import Limits
 from rss_policy.replay import LimitMet, Redacted, follow
 from rss_policy.script import BundleRef, Halt, RecordedStep
 from rss_policy.seats import Parking, Seats
-from rss_policy.wire import Unfit, to_script
 
 REPLAY_FACTOR = 10
 KEPT_BUNDLES = 16
@@ -166,9 +166,9 @@ class MontyEngine:
 
     def _script(self, bundle: Bundle, context: dict[str, Any], factor: int) -> LiveScript:
         limits = self._limits.narrowed(bundle.manifest.limits).wider(factor)
-        text = _context_text(context, limits)
+        text = context_text(context, bundle.manifest, limits)
         self.prepared(bundle, limits)  # now, so that a bundle that does not load is refused here
-        drive = Drive(text, limits, lambda fault: place_of(bundle, fault), self._monotonic)
+        drive = Drive(text, limits, lambda fault: place_of(bundle, fault), self._monotonic, bundle.manifest.tools)
         return LiveScript(self, bundle, drive)
 
     def _taken_up(self, script: LiveScript, steps: tuple[RecordedStep, ...]) -> tuple[LiveScript, Halt]:
@@ -193,16 +193,3 @@ def _keep_last(kept: OrderedDict[_Key, _Kept], key: _Key, value: _Kept) -> None:
     kept[key] = value
     while len(kept) > KEPT_BUNDLES:
         kept.popitem(last=False)
-
-
-def _context_text(context: dict[str, Any], limits: Limits) -> str:
-    try:
-        text = to_script(context)
-    except Unfit as fault:
-        raise LimitReached(f"the context cannot cross: {fault}", "context_bytes") from None
-    if len(text) > limits.context_bytes:
-        message = (
-            f"the context has {len(text)} characters, {limits.context_bytes} are allowed (setting limits.context_bytes)"
-        )
-        raise LimitReached(message, "context_bytes")
-    return text

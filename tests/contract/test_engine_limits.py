@@ -123,6 +123,29 @@ def test_a_manifest_narrows_a_limit(engine: MontyEngine) -> None:
     assert "more than 5 host calls without waiting (setting limits.step_acts)" in halt.message
 
 
+TOOLED = (
+    "from host import call_tool\n\nasync def run(context):\n"
+    "    names = [tool['name'] for tool in context['tool_schemas']]\n"
+    "    return [names, await call_tool({'name': 'write'})]\n"
+)
+
+
+def test_a_manifest_narrows_tools_and_providers(engine: MontyEngine) -> None:
+    bundle = bundle_of({"agent.main": TOOLED}, manifest='tools = ["read"]\nproviders = ["a"]\n')
+    tools = [{"name": "read"}, {"name": "write"}]
+    script, _ = engine.open(bundle, {**CONTEXT, "tool_schemas": tools, "provider": {"name": "a"}})
+    halt = script.begin(answers)
+    assert isinstance(halt, Raised)
+    assert halt.message == "ValueError: the manifest does not allow the tool 'write'"
+    with pytest.raises(BundleRefused, match="may not talk to the provider b"):
+        engine.open(bundle, {**CONTEXT, "provider": {"name": "b"}})
+    caught = TOOLED.replace("await call_tool({'name': 'write'})", "[]")
+    script, _ = engine.open(
+        bundle_of({"agent.main": caught}, manifest='tools = ["read"]\n'), {**CONTEXT, "tool_schemas": tools}
+    )
+    assert script.begin(answers) == Ended((), [["read"], []], frozenset())
+
+
 def test_a_recursion_error_can_be_caught_and_the_script_goes_on(engine: MontyEngine) -> None:
     halt = end_of(engine, "try:\n    deeper(0)\nexcept RecursionError:\n    return 'caught'", DEEPER)
     assert isinstance(halt, Ended)
