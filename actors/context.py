@@ -104,6 +104,11 @@ class Contexts:
             while len(self._prepared) > PREPARED:
                 self._prepared.popitem(last=False)
 
+    def drop(self, run_id: str) -> None:
+        """Forget a context that was kept for a run that did not begin."""
+        with self._lock:
+            self._prepared.pop(run_id, None)
+
     def unstored(self, prepared: Prepared) -> tuple[NamedBlob, ...]:
         """Return the blobs that this process has not seen in the log yet."""
         return tuple(blob for blob in prepared.blobs if blob.name not in self._stored)
@@ -111,6 +116,23 @@ class Contexts:
     def note_stored(self, blobs: Iterable[NamedBlob]) -> None:
         """Remember blobs that are in the log now."""
         self._stored.update(blob.name for blob in blobs)
+
+    def prepare_queued(self, run_id: str) -> Prepared | None:
+        """Prepare a run that was admitted earlier and whose turn has come; None if it has begun or ended meanwhile.
+
+        Raises:
+            Refused: `context_too_large`, or `unknown_profile`: its profile is not configured any more.
+            LogError: the log failed.
+        """
+        events = [envelope.event for envelope in self._log.read(f"run-{run_id}")]
+        if len(events) != 1 or not isinstance(events[0], RunAdmitted):
+            return None
+        profile = self._profiles.find(events[0].profile)
+        if profile is None:
+            raise Refused("unknown_profile", f"there is no profile {events[0].profile!r} any more")
+        prepared = self.prepare(events[0], profile)
+        self.keep(run_id, prepared)
+        return prepared
 
     def open(self, run_id: str) -> "Opened":
         """Return what a started run's script is opened with: as prepared just now, else from the log.

@@ -12,6 +12,7 @@ from actors.run_commands import (
     Advance,
     ArmDeadline,
     AwaitTurn,
+    Begin,
     CloseRun,
     Command,
     DeliverResult,
@@ -75,8 +76,9 @@ def attach(run: Run, command: Command, events: Sequence[RunEvent]) -> Attachment
     """Attach the raw batch of a step that was recorded, and a seal for each stream that was closed."""
     stepped = any(isinstance(event, ScriptAdvanced) for event in events)
     batches = command.attachments.batches if isinstance(command, Advance) and stepped else ()
+    blobs = command.attachments.blobs if isinstance(command, Begin) else ()
     seals = tuple(Seal(run.run_id, event.call) for event in events if isinstance(event, StreamSealed))
-    return Attachments(batches=batches, seals=seals)
+    return Attachments(batches, seals, blobs)
 
 
 def may_rest(run: Run) -> bool:

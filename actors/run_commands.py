@@ -17,6 +17,7 @@ class Begin:
     """Leave the queue, with the prepared start (its `seq` is set here)."""
 
     start: RunStarted
+    attachments: Attachments = NO_ATTACHMENTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from actors.delivery import Delivery, plain
 from actors.drives import Back, Drive, Hand
 from actors.errors import Refused
 from actors.model_performer import interrupted_read
-from actors.replaying import record_of
+from actors.replaying import Recording, record_of
 from actors.run_commands import Command, DeliverResult, DriveScript, Fail, Finish, OfferMessage, PerformCall, StopCall
 from actors.script_steps import Doing, Needs, advance_of, fault_of
 from actors.steps import failure, tool_outcome
@@ -154,7 +154,7 @@ class ScriptPerformer:
     def _open(self, drive: Drive, epoch: int, _delivery: Delivery | None) -> None:
         """Open the script, by replay where there is a record; on a performer's thread."""
         opened = self._needs.contexts.open(drive.run_id)
-        recording = record_of(self._needs.log, drive.run_id)
+        recording = record_of(self._needs.log, drive.run_id) if drive.step > 0 else Recording()
         script, halt = self._needs.engine.open(opened.bundle, opened.context, recording.steps)
         with drive.lock:
             if not drive.is_at(epoch):

@@ -63,8 +63,8 @@ class Basis:
 
     count: int
     profile: str
-    model: str | None
-    provider: str | None
+    model: str | None = None
+    provider: str | None = None
 
 
 # --- commands --------------------------------------------------------------------------
