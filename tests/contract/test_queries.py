@@ -96,9 +96,9 @@ def test_nobody_sees_what_belongs_to_another(both: Both) -> None:
 def test_unknown_ids_are_nothing(both: Both) -> None:
     queries = both.queries
     assert (queries.session(None, "x"), queries.run(None, "x"), queries.key("ann", "x")) == (None, None, None)
-    assert queries.messages("x", limit=5) == queries.events("x") == queries.log(stream="run-x") == []
-    assert queries.sessions(None, limit=5, after="x") == queries.runs(None, limit=5, after="x") == []
-    assert list(queries.unfinished()) == queries.usage(None) == queries.log() == []
+    found: list[Any] = [queries.messages("x", limit=5), queries.events("x"), queries.log(stream="run-x"), queries.log()]
+    found += [queries.sessions(None, limit=5, after="x"), queries.runs(None, limit=5, after="x"), queries.usage(None)]
+    assert [*found, list(queries.unfinished())] == [[]] * 8
 
 
 def test_lists_are_newest_first_and_paged(both: Both) -> None:
@@ -137,8 +137,8 @@ def statuses(both: Both, *events: Event) -> list[str]:
 
 
 def test_a_run_waits_while_an_approval_is_open(both: Both) -> None:
-    required = {"call": 1, "call_id": "c", "name": "n", "arguments": {}, "risk": "read", "expires_at": 0}
-    events = [
+    required: dict[str, Any] = {"call": 1, "call_id": "c", "name": "n", "arguments": {}, "risk": "read", "expires_at": 0}
+    events: list[Event] = [
         RunStarted(seq=1, session_id="s"),
         ApprovalRequired(seq=2, approval_id="a", **required),
         ApprovalRequired(seq=3, approval_id="b", **required),
@@ -267,15 +267,8 @@ def test_counts_follow_the_runs_status(both: Both) -> None:
     run(both, "b", RunStarted(seq=1, session_id="s"))
     record(both.log, "run-b", 2, RunCompleted(seq=2, output={}))
     counts = both.queries.counts()
-    assert {
-        name: counts.get(name, 0) for name in ("sessions", "runs.queued", "runs.running", "runs.completed", "events")
-    } == {
-        "sessions": 1,
-        "runs.queued": 1,
-        "runs.running": 0,
-        "runs.completed": 1,
-        "events": 5,
-    }
+    wanted = {"sessions": 1, "runs.queued": 1, "runs.running": 0, "runs.completed": 1, "events": 5}
+    assert {name: counts.get(name, 0) for name in wanted} == wanted
 
 
 def test_projections_made_anew_say_the_same(both: Both) -> None:
