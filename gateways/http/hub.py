@@ -64,7 +64,7 @@ class StreamHub:
         for thread in self._threads:
             thread.start()
 
-    def adopt(self, sock: socket.socket, stream: EventStream) -> None:
+    def adopt(self, stream: EventStream, sock: socket.socket) -> None:
         """Serve this stream on this socket, which now belongs to the hub."""
         with self._lock:
             if not self._stopping:

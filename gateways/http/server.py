@@ -1,6 +1,7 @@
 """Runs the gateway on waitress: binds, serves on its own thread, and stops when it is told to, not by a signal."""
 
 import logging
+import resource
 import socket
 import threading
 import time
@@ -16,6 +17,7 @@ from gateways.http.takeover import ProblemChannel
 
 LOOP_SECONDS = 0.5
 BACKLOG = 1024
+SPARE_FILES = 512
 
 
 class HttpServer:
@@ -61,6 +63,7 @@ class HttpServer:
         """Accept connections, on a thread of its own; returns at once."""
         settings = self._settings
         _quieten()
+        _allow_files(settings.connections + settings.streams + SPARE_FILES)
         self._gateway.start()
         self._server = create_server(
             self._gateway.app,
@@ -132,6 +135,14 @@ def _bind(host: str, port: int) -> socket.socket:
         )
         raise AddressInUse(detail) from exc
     return sock
+
+
+def _allow_files(wanted: int) -> None:
+    """Raise this process's limit on open files as far as it may: the usual 1,024 is less than a thousand streams need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
 
 
 def _quieten() -> None:

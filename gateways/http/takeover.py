@@ -6,7 +6,9 @@ It rests on two facts: `environ["waitress.client_disconnected"]` is a bound meth
 `ClientDisconnected` out of the body ends the task quietly.  `supported` looks at both; a contract test holds them.
 """
 
+import contextlib
 import os
+import select
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +21,8 @@ from gateways.http.answers import answer
 from gateways.http.errors import ApiError
 
 FLUSH_SECONDS = 5.0
+LINGER_SECONDS = 1.0
+_UNREAD = (413, 431)
 _CODES = {400: "bad_request", 413: "body_too_large", 431: "headers_too_large", 501: "not_implemented"}
 
 
@@ -41,10 +45,11 @@ def _channel(environ: dict[str, Any]) -> Any:
 class TakeOver(Iterator[bytes]):
     """A response body that never is one: it gives the client's socket to `adopt` and the worker back to waitress."""
 
-    def __init__(self, environ: dict[str, Any], adopt: Callable[[socket.socket], None]) -> None:
-        """Take the request's WSGI environment, of which `supported` was true."""
+    def __init__(self, environ: dict[str, Any], adopt: Callable[[socket.socket], None], lost: Callable[[], None]) -> None:
+        """Take the request's WSGI environment, of which `supported` was true; `lost` is called where the client has gone."""
         self._channel = _channel(environ)
-        self._adopt = adopt
+        self._adopt, self._lost = adopt, lost
+        self._done = False
 
     def __next__(self) -> bytes:
         """Hand the socket over.
@@ -53,10 +58,21 @@ class TakeOver(Iterator[bytes]):
             ClientDisconnected: always; it is how waitress is told to let go.
         """
         self._await_flush()
-        sock = socket.socket(fileno=os.dup(self._channel.socket.fileno()))
+        try:
+            sock = socket.socket(fileno=os.dup(self._channel.socket.fileno()))
+        except (OSError, AttributeError):  # waitress closed it meanwhile, for the client hung up
+            self.close()
+            raise ClientDisconnected from None
+        self._done = True
         sock.setblocking(False)
         self._adopt(sock)
         raise ClientDisconnected
+
+    def close(self) -> None:
+        """Tell that the socket was never handed over, if so; waitress calls this however the response ends."""
+        if not self._done:
+            self._done = True
+            self._lost()
 
     def _await_flush(self) -> None:
         """Let the answers to earlier, pipelined requests of this connection go out before ours."""
@@ -78,12 +94,26 @@ class ProblemTask(ErrorTask):  # type: ignore[misc,unused-ignore]
         self.set_close_on_finish()
         self.content_length = len(reply.body)
         self.write(reply.body)
+        if reply.status in _UNREAD:
+            _linger(self.channel.socket)
 
 
 class ProblemChannel(HTTPChannel):  # type: ignore[misc,unused-ignore]
     """A channel that answers unreadable requests with problems."""
 
     error_task_class = ProblemTask
+
+
+def _linger(sock: Any) -> None:
+    """Read away what the client still sends, for a moment: closing on unread bytes would reset our answer away."""
+    until = time.monotonic() + LINGER_SECONDS
+    with contextlib.suppress(OSError, AttributeError, ValueError):  # waitress may close it meanwhile
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        sock.shutdown(socket.SHUT_WR)
+        while time.monotonic() < until:
+            if poll.poll(50) and not sock.recv(1 << 20):
+                return
 
 
 def _detail(code: str, said: str) -> str:

@@ -1,6 +1,7 @@
 """The two ways a stream leaves the server: by the hub, or, where waitress cannot give sockets away, by a thread each."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Protocol
 
 import falcon
@@ -44,9 +45,14 @@ class HubTransport:
     def send(self, req: falcon.Request, resp: falcon.Response, stream: EventStream) -> None:
         """Give the worker back at once; the hub writes the head and all that follows."""
         if takeover.supported(req.env):
-            resp.stream = takeover.TakeOver(req.env, lambda sock: self._hub.adopt(sock, stream))
+            resp.stream = takeover.TakeOver(req.env, partial(self._hub.adopt, stream), partial(_lost, stream))
         else:
             self._fallback.send(req, resp, stream)
+
+
+def _lost(stream: EventStream) -> None:
+    if stream.on_closed is not None:
+        stream.on_closed("disconnected", 0)
 
 
 class ThreadTransport:

@@ -60,9 +60,16 @@ class Served:
 
     def __init__(self, world: World, server: HttpServer) -> None:
         self.world, self.service, self.server, self.url = world, world.service, server, server.url
+        self._sockets: list[socket.socket] = []
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(self.server.address, timeout=10)
+        self._sockets.append(socket.create_connection(self.server.address, timeout=10))
+        return self._sockets[-1]
+
+    def close(self) -> None:
+        self.server.stop()
+        for sock in self._sockets:
+            sock.close()
 
     def stream(self, path: str, *headers: str) -> "Reader":
         """Open an event stream over a raw socket."""
@@ -168,18 +175,18 @@ def site(make_site: Callable[..., Site]) -> Site:
 
 @pytest.fixture
 def make_served(world: World) -> Iterator[Callable[..., Served]]:
-    made: list[HttpServer] = []
+    made: list[Served] = []
 
     def make(**changes: Any) -> Served:
         world.ports = replace(world.ports, settings=replace(world.ports.settings, **changes))
         server = HttpServer(world.ports)
         server.start()
-        made.append(server)
-        return Served(world, server)
+        made.append(Served(world, server))
+        return made[-1]
 
     yield make
-    for server in made:
-        server.stop()
+    for served in made:
+        served.close()
 
 
 @pytest.fixture

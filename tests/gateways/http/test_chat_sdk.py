@@ -38,7 +38,9 @@ def fail(served: Served, problem: Problem, *pieces: str) -> None:
     served.service.on_admit = act
 
 
-def test_a_plain_completion_has_text_reason_usage_and_the_ids_of_session_and_run(served: Served, client: openai.OpenAI) -> None:
+def test_a_plain_completion_has_text_reason_usage_and_the_ids_of_session_and_run(
+    served: Served, client: openai.OpenAI
+) -> None:
     play(served, "Hello", " there")
     raw = client.chat.completions.with_raw_response.create(model="default", messages=HELLO)
     answer = raw.parse()
@@ -99,7 +101,11 @@ def test_two_turns_of_a_named_session_reach_the_same_session_and_send_only_what_
     play(served, "One")
     headers = {"X-Session-Id": "my-session"}
     first = client.chat.completions.create(model="default", messages=HELLO, extra_headers=headers)
-    longer = [*HELLO, {"role": "assistant", "content": first.choices[0].message.content}, {"role": "user", "content": "more"}]
+    longer = [
+        *HELLO,
+        {"role": "assistant", "content": first.choices[0].message.content},
+        {"role": "user", "content": "more"},
+    ]
     client.chat.completions.create(model="default", messages=longer, metadata={"session_id": "my-session", "k": "v"})
     one, two = served.service.inbounds.values()
     assert (one.session_id, two.session_id) == ("my-session", "my-session")
@@ -130,9 +136,12 @@ def test_a_call_of_the_clients_own_tool_comes_as_deltas_with_id_name_and_argumen
 
 def test_a_call_of_the_clients_own_tool_is_in_a_plain_completion(served: Served, client: openai.OpenAI) -> None:
     served.service.on_admit = lambda run_id, _: (
-        served.service.start(run_id),
-        served.service.finish(run_id, said("", CALL), "tool_calls"),
-    ) and None
+        (
+            served.service.start(run_id),
+            served.service.finish(run_id, said("", CALL), "tool_calls"),
+        )
+        and None
+    )
     answer = client.chat.completions.create(model="default", messages=HELLO, tools=WEATHER)
     calls = answer.choices[0].message.tool_calls
     assert calls is not None
@@ -182,7 +191,9 @@ def retried(served: Served, *second: str) -> None:
     served.service.on_admit = act
 
 
-def test_a_retried_answer_that_says_the_same_again_goes_on_where_the_client_is(served: Served, client: openai.OpenAI) -> None:
+def test_a_retried_answer_that_says_the_same_again_goes_on_where_the_client_is(
+    served: Served, client: openai.OpenAI
+) -> None:
     retried(served, "Hel", "lo world", "!")
     chunks = list(client.chat.completions.create(model="default", messages=HELLO, stream=True))
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "Hello world!"
