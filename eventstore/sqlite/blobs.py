@@ -14,7 +14,6 @@ from eventstore.errors import CorruptEvent, Unwritten
 from eventstore.log import Batch, NamedBlob, Seal
 from eventstore.values import Big
 
-KEY_BYTES = 32
 _RAW = b"r"
 """First byte of what is hashed of raw bytes; `values` has its own for texts and JSON."""
 

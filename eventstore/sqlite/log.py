@@ -55,9 +55,9 @@ class SqliteLog:
             StoreUnusable: it cannot be opened; the message says why and what to do.
         """
         self._path, self._commit = path, commit
-        self._db = open_for_writing(path)
+        self._db, key = open_for_writing(path, random)
+        name_of = blobs.keyed_by(key)
         try:
-            name_of = blobs.keyed_by(self._blob_key(random))
             self.reader = Reader(path)
         except BaseException:
             self._db.close()
@@ -107,14 +107,6 @@ class SqliteLog:
         with suppress(sqlite3.Error):  # on a full disk it stays, and the next start takes it up
             self._checkpoint("truncate")
         self._db.close()
-
-    def _blob_key(self, random: Callable[[int], bytes]) -> bytes:
-        try:
-            new = random(blobs.KEY_BYTES)
-            self._db.execute("insert into meta values ('blob_key', ?) on conflict (name) do nothing", (new,))
-            return bytes(self._db.execute("select value from meta where name = 'blob_key'").fetchone()[0])
-        except sqlite3.Error as exc:
-            raise translated(exc) from exc
 
     # --- on the writer's thread ---------------------------------------------------------
 

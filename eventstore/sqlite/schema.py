@@ -8,7 +8,7 @@ edited after it was applied, or one that this program does not know, is refused 
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from sqlite_utils.migrations import Migrations
 
 from eventstore.errors import StoreUnusable, TooNew
 
+KEY_BYTES = 32
 BUSY_MS = 5000
 """How long SQLite waits for another process's lock before it gives up."""
 
@@ -105,8 +106,10 @@ PROJECTIONS = ("sessions", "runs", "messages", "attempts", "keys", "counters")
 """The tables that can be rebuilt from the log."""
 
 
-def open_for_writing(path: Path) -> sqlite3.Connection:
+def open_for_writing(path: Path, random: Callable[[int], bytes]) -> tuple[sqlite3.Connection, bytes]:
     """Open the one write connection, making or upgrading the database; any thread may use it, one at a time.
+
+    Returns the connection and the key of the blobs' ids, which is made from `random` bytes with the database.
 
     Raises:
         TooNew: a newer version of deedbox wrote it.
@@ -121,10 +124,10 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
             for setting in ("journal_mode = wal", "synchronous = full", "wal_autocheckpoint = 0", "cache_size = -16000"):
                 db.execute(f"pragma {setting}")
             migrate(db)
+            return db, _blob_key(db, random)
         except BaseException:
             db.close()
             raise
-    return db
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
@@ -171,7 +174,16 @@ def migrate(db: sqlite3.Connection, steps: tuple[tuple[str, str], ...] = STEPS) 
         if checksum != known[name]:
             raise StoreUnusable(f"the schema step {name} was changed after it was applied; reinstall deedbox")
     migrations.apply(database)
-    db.execute(f"pragma user_version = {len(steps)}")
+    if _version(db) != len(steps):  # only then, for a server must start, and serve what is there, on a full disk too
+        db.execute(f"pragma user_version = {len(steps)}")
+
+
+def _blob_key(db: sqlite3.Connection, random: Callable[[int], bytes]) -> bytes:
+    row = db.execute("select value from meta where name = 'blob_key'").fetchone()
+    if row is None:
+        row = (random(KEY_BYTES),)
+        db.execute("insert into meta values ('blob_key', ?)", row)
+    return bytes(row[0])
 
 
 class _Step:
@@ -190,9 +202,12 @@ def _checksum(script: str) -> str:
 
 
 def _refuse_newer(db: sqlite3.Connection, path: Path) -> None:
-    version = int(db.execute("pragma user_version").fetchone()[0])
-    if version > len(STEPS):
+    if (version := _version(db)) > len(STEPS):
         raise TooNew(f"{path} has schema {version}, this version knows {len(STEPS)}; upgrade deedbox")
+
+
+def _version(db: sqlite3.Connection) -> int:
+    return int(db.execute("pragma user_version").fetchone()[0])
 
 
 @contextlib.contextmanager
