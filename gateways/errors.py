@@ -63,3 +63,9 @@ class ServerSaid(GatewayError):
         super().__init__(message)
         self.status, self.problem = status, problem
         self.exit_code = 4 if status in (401, 403) else 3
+
+
+def placed(error: Exception) -> str:
+    """Return an error's sentence with the `module:line` that it carries, once."""
+    place, text = getattr(error, "place", None), str(error)
+    return f"{place}: {text}" if place and not text.startswith(place) else text

@@ -8,7 +8,7 @@ from typing import Any
 from actors.ports import Profile, Tool, Toolbox
 from gateways.choice import Choice, default_model
 from gateways.config import ProfileSettings
-from gateways.errors import ConfigInvalid
+from gateways.errors import ConfigInvalid, placed
 from gateways.http.ports import ModelOffer
 from gateways.providers import Providers
 from rss_policy.errors import BundleRefused, PolicyError
@@ -125,5 +125,4 @@ class ConfiguredProfiles:
             with as_file(files("rss_policy") / "scripts") as bundled:
                 self._shelf.put(name, bundled)
         except PolicyError as exc:
-            place = f" at {exc.place}" if exc.place else ""
-            raise ConfigInvalid(f"profiles.{name}.policy is refused{place}: {exc}") from exc
+            raise ConfigInvalid(f"profiles.{name}.policy is refused: {placed(exc)}") from exc

@@ -12,7 +12,7 @@ import click
 from actors.errors import Refused
 from eventstore.errors import LogError
 from gateways import __version__
-from gateways.errors import GatewayError
+from gateways.errors import GatewayError, placed
 from rss_policy.errors import ScriptError
 
 COMMANDS = {
@@ -53,8 +53,7 @@ class Commands(click.Group):
         except Refused as exc:
             _end(ctx, exc.message, EXIT_REFUSED)
         except ScriptError as exc:
-            place = getattr(exc, "place", None)
-            _end(ctx, f"{place}: {exc}" if place else str(exc), EXIT_REFUSED)
+            _end(ctx, placed(exc), EXIT_REFUSED)
         except LogError as exc:
             _end(ctx, str(exc), EXIT_STORE)
         except KeyboardInterrupt:

@@ -62,6 +62,7 @@ class ServerProcess:
         assert self._process.stdout is not None
         self.said = [self._process.stdout.readline().strip() for _ in range(3)]
         if "http://" not in self.said[0]:
+            self.kill()
             raise AssertionError(f"the server did not start: {self.said} {self.log()}")
         self.url = self.said[0].rpartition(" ")[2]
         self._wait_ready()

@@ -140,7 +140,10 @@ class Lenient:
 
 def profiles(text: str = CUSTOM) -> ConfiguredProfiles:
     found = providers(text)
-    return ConfiguredProfiles(found, Shelf(Lenient()), choose(found, nobody))
+    Path("small").mkdir(exist_ok=True)
+    Path("small/policy.toml").write_text('name = "x"\nversion = "1"\nentry = "main"\n', "utf-8")
+    Path("small/main.rss.py").write_text("async def run(context):\n    return {}\n", "utf-8")
+    return ConfiguredProfiles(found, Shelf(Lenient()), choose(found, nobody), policy=Path("small"))
 
 
 def test_the_default_profile_always_exists() -> None:
@@ -169,7 +172,7 @@ def test_a_script_learns_of_a_provider_neither_address_nor_secret() -> None:
 def test_a_faulty_policy_is_refused_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text('name = "x"\nversion = "1"\nentry = "main"\n', "utf-8")
     (tmp_path / "main.rss.py").write_text("async def run(context):\n    return eval('1')\n", "utf-8")
-    with pytest.raises(ConfigInvalid, match=r"profiles\.mine\.policy is refused at main:2"):
+    with pytest.raises(ConfigInvalid, match=r"profiles\.mine\.policy is refused: main:2: "):
         profiles(CUSTOM + f'[profiles.mine]\npolicy = "{tmp_path}"\n')
 
 
