@@ -170,10 +170,12 @@ def test_a_script_learns_of_a_provider_neither_address_nor_secret() -> None:
 
 
 def test_a_faulty_policy_is_refused_with_its_place(tmp_path: Path) -> None:
-    (tmp_path / "policy.toml").write_text('name = "x"\nversion = "1"\nentry = "main"\n', "utf-8")
-    (tmp_path / "main.rss.py").write_text("async def run(context):\n    return eval('1')\n", "utf-8")
+    faulty = tmp_path / "faulty"
+    faulty.mkdir()
+    (faulty / "policy.toml").write_text('name = "x"\nversion = "1"\nentry = "main"\n', "utf-8")
+    (faulty / "main.rss.py").write_text("async def run(context):\n    return eval('1')\n", "utf-8")
     with pytest.raises(ConfigInvalid, match=r"profiles\.mine\.policy is refused: main:2: "):
-        profiles(CUSTOM + f'[profiles.mine]\npolicy = "{tmp_path}"\n')
+        profiles(CUSTOM + f'[profiles.mine]\npolicy = "{faulty}"\n')
 
 
 def test_a_bundle_is_found_by_digest_among_the_loaded_and_in_the_log() -> None:
