@@ -18,7 +18,6 @@ from actors.session import ChangeSession, CreateSession, Session, Wake, repeated
 from actors.settings import Settings
 from eventstore.catalogue import MessageReceived, RunAdmitted, SessionChanged, SessionCreated, SessionEvent, TurnStarted
 from eventstore.errors import KeyTaken, LogError
-from eventstore.queries import SessionRow
 
 logger = logging.getLogger(__name__)
 
@@ -209,14 +208,11 @@ class Front:
         return self._machinery.counts()
 
     def _settle_sessions(self) -> None:
-        """Wake sessions whose run ended just before the crash, so that what waits there goes on; on its own thread."""
+        """Wake sessions that have a run: it may have ended just before the crash, or be owed a message that steers it."""
         after: str | None = None
         with contextlib.suppress(Refused, LogError):
             while rows := self._world.queries.sessions(None, limit=PAGE, after=after, include_ephemeral=True):
                 for row in rows:
-                    self._settle_session(row)
+                    if row.active_run_id is not None:
+                        self._directory.tell("session", row.session_id, Wake())
                 after = rows[-1].session_id
-
-    def _settle_session(self, row: SessionRow) -> None:
-        if row.active_run_id is not None and self._status(row.active_run_id) in ENDED:
-            self._directory.tell("session", row.session_id, Wake())
