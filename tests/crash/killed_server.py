@@ -163,7 +163,7 @@ class Conversation:
             self.insist(attempt)
 
     def hold(self) -> tuple[str, str]:
-        """Have a run that streams, retries, uses a tool and is steered; return its id, and the id of the run that was steered."""
+        """Have a run that streams, retries, uses a tool and is steered; return its id and that of the run steered."""
         self.start(self.die_at)
         taken = self.say("What is there?", "first")
         self.watch(taken["run_id"], self.seen, lambda seen: any(e["type"] == "model.delta" for e in seen.events))
