@@ -34,9 +34,11 @@ class Advance:
     """Record what the script did with one outcome; `tools` has a fact for each tool call among the acts.
 
     `handed`: for each answer to `new_messages` among the acts, how many steering messages it handed out.
-    `end` comes along when the script ended with no tool at work.
+    `end` comes along when the script ended with no tool at work.  `life`: the take-up to which it belongs; what an earlier
+    one did is void.
     """
 
+    life: int
     step: int
     call: int | None
     outcome: Outcome | None
@@ -51,6 +53,7 @@ class Advance:
 class Finish:
     """Record the end of a script whose last step is on record, now that its tools were stopped."""
 
+    life: int
     step: int
     end: Ended | Raised
 

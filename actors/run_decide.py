@@ -58,7 +58,7 @@ def _from_performer(record: Record, command: Begin | Finish | Fail | ReportTool)
     match command:
         case Begin() if run.started is None:
             record.add(msgspec.structs.replace(command.start, seq=record.seq))
-        case Finish() if run.active and run.ending is None and command.step == run.steps:
+        case Finish() if run.active and run.ending is None and (command.life, command.step) == (run.lives, run.steps):
             end_script(record, command.end)
         case Fail():
             end_failed(record, command.problem)
@@ -95,7 +95,7 @@ def _from_keeper(record: Record, command: Wake | TakeUp | Recover) -> None:
 
 def _advance(run: Run, command: Advance) -> Sequence[RunEvent]:
     """Record one step whole; a step that breaks a limit is left out, and the run fails with the limit's name."""
-    if not run.active or run.ending is not None or command.step != run.steps + 1:
+    if not run.active or run.ending is not None or (command.life, command.step) != (run.lives, run.steps + 1):
         return ()
     if command.call is not None and command.call not in run.calls:
         return ()

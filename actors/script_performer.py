@@ -263,8 +263,8 @@ class ScriptPerformer:
         with drive.lock:
             if not drive.is_at(epoch):
                 return
-            step = drive.step
-        self._tell(drive, Finish(step, end))
+            life, step = drive.life, drive.step
+        self._tell(drive, Finish(life, step, end))
 
     # --- calls ---------------------------------------------------------------------------------
 

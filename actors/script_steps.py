@@ -69,6 +69,7 @@ def advance_of(
     outcome, attachments = _recorded(drive, delivery)
     tools = toolbox(drive.admitted) if drive.admitted is not None else None
     return Advance(
+        life=drive.life,
         step=drive.reported,
         call=delivery.number if delivery is not None else None,
         outcome=outcome,

@@ -1,5 +1,6 @@
 """Small policies for tests of runs: a streamed answer with retries, tools, waiting."""
 
+from tests.fakes.scripts import bundle_of
 from tests.fakes.system import DONE, script
 
 STREAMED = script(
@@ -73,3 +74,59 @@ LOOPING = script("while True:\n    pass\nreturn {}")
 
 PLAIN = script(f'emit({{"type": "note.hello"}})\n{DONE}')
 """Ends at once."""
+
+WHOLE = bundle_of(
+    {
+        "agent.main": """
+from typing import Any
+from host import emit, join, new_messages, now, random_id, read, sleep, start
+
+async def attempt(context: dict[str, Any], at: dict[str, Any]) -> dict[str, Any]:
+    emit({"type": "model.started", "turn": at["turn"], "attempt": at["attempt"]})
+    handle = start({"kind": "request", "path": "/chat", "body": {"turn": at["turn"]}, "stream": True})
+    head = await join(handle)
+    if not head["ok"]:
+        return {"error": head["error"]["code"]}
+    text = ""
+    while True:
+        batch = await read(handle)
+        for event in batch["events"]:
+            text = text + event["data"]
+            emit({"type": "model.delta", "attempt": at["attempt"], "text": event["data"]})
+        if not batch["ok"]:
+            return {"error": batch["error"]["code"]}
+        if batch["done"]:
+            return {"error": None, "text": text}
+
+async def ask(context: dict[str, Any], at: dict[str, Any], calls: list[dict[str, Any]]) -> dict[str, Any]:
+    while True:
+        at["attempt"] = at["attempt"] + 1
+        answer = await attempt(context, at)
+        if answer["error"] is None:
+            break
+        emit({"type": "model.discarded", "turn": at["turn"], "attempt": at["attempt"], "reason": answer["error"]})
+        await sleep(1)
+    content = [{"type": "text", "text": answer["text"]}, *calls]
+    message = {"role": "assistant", "content": content, "provider": "fake", "model": "m"}
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    done = {"type": "model.completed", "turn": at["turn"], "attempt": at["attempt"], "message": message}
+    emit({**done, "usage": usage})
+    return message
+
+async def run(context: dict[str, Any]) -> dict[str, Any]:
+    at: dict[str, Any] = {"turn": 1, "attempt": 0}
+    emit({"type": "note.began", "at": now() > 0, "id": random_id() != ""})
+    names = ["once", "look"]
+    await ask(context, at, [{"type": "tool_call", "id": name, "name": name, "arguments": {}} for name in names])
+    handles = [start({"kind": "call_tool", "call_id": name, "name": name, "arguments": {}}) for name in names]
+    for handle in handles:
+        await join(handle)
+    at["turn"] = 2
+    heard = new_messages()
+    emit({"type": "note.heard", "count": len(heard)})
+    message = await ask(context, at, [])
+    return {"output": message, "finish_reason": "stop", "error": None}
+"""
+    }
+)
+"""Streams, retries, calls a tool that may run once and one that only looks, takes messages in, and streams again."""

@@ -94,6 +94,7 @@ class System:
     ids: CountingIds
     settings: Settings = field(default_factory=Settings)
     clean: Callable[[Any], Any] = lambda value: value
+    patience: float = 2.0
     front: Front = field(init=False)
 
     def __post_init__(self) -> None:
@@ -138,7 +139,7 @@ class System:
             time.sleep(0.002)
 
     def stop(self) -> None:
-        self.front.shutdown(2.0)
+        self.front.shutdown(self.patience)
 
 
 @contextmanager
