@@ -60,6 +60,7 @@ def test_a_plain_request_says_model_messages_and_that_usage_is_wanted() -> None:
         "ok": True,
         "path": "/chat/completions",
         "headers": {},
+        "repairs": [],
         "body": {
             "model": "m-1",
             "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hello"}],

@@ -10,13 +10,12 @@ from llm.types import Json, count_of, dict_of, list_of, llm_priced, message_call
 DEFAULT_MAX_RETRIES = 20
 
 
-async def attempt_turn(context: Json, adapter: Json, request: Json, at: Json) -> Json:
-    """Get the model's next message; `at` counts: {"turn", "attempt"}, attempts over the whole run.
+async def attempt_turn(context: Json, adapter: Json, request: Json, encoded: Json, at: Json) -> Json:
+    """Get the model's next message by an encoded request; `at` counts {"turn", "attempt"}, attempts over the whole run.
 
     Returns {"ok": True, "response"} or {"ok": False, "error": problem}.  Between attempts it sleeps as long as the class of
     the failure and the provider want.
     """
-    encoded = adapter["encode"](request, context["provider"])
     if not encoded["ok"]:
         return {"ok": False, "error": retry_problem(encoded["error"])}
     tries: Json = {}

@@ -33,11 +33,13 @@ async def run(context: dict[str, Any]) -> dict[str, Any]:
         at["turn"] += 1
         history = [*history, *new_messages()]
         checked = gate_check(history, agent_limit(context, "max_turn_result_chars", GATE_GROUP_LIMIT))
-        main_note(checked["repairs"], at["turn"], noted)
         if checked["error"] is not None:
+            main_note(checked["repairs"], at["turn"], noted)
             return main_failed({**checked["error"], "kind": "client"})
         request = agent_request(context, options, checked["system"], checked["messages"])
-        answer = await attempt_turn(context, adapter, request, at)
+        encoded = adapter["encode"](request, context["provider"])
+        main_note([*checked["repairs"], *encoded.get("repairs", [])], at["turn"], noted)
+        answer = await attempt_turn(context, adapter, request, encoded, at)
         if not answer["ok"]:
             return main_failed(answer["error"])
         last, stop_reason = answer["response"]["message"], answer["response"]["stop_reason"]

@@ -51,10 +51,15 @@ def gate_message(given: Any, repairs: Json) -> Json | None:
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else list_of(content)
     aborted = message.get("aborted") is True
     kept = [part for part in [gate_part(part, role, aborted, repairs) for part in parts] if part is not None]
-    if not kept or (role == "assistant" and not [part for part in kept if part["type"] != "reasoning"]):
+    if not kept or (role == "assistant" and not [part for part in kept if gate_is_content(part)]):
         repairs["blank_message"] = True
         return None
     return {**message, "role": role, "content": kept}
+
+
+def gate_is_content(part: Json) -> bool:
+    """Return whether a part says or does something; of reasoning only what a server tool did."""
+    return part["type"] != "reasoning" or dict_of(part.get("raw")).get("opaque") is True
 
 
 def gate_tool_message(message: Json, repairs: Json) -> Json:

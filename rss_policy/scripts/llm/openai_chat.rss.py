@@ -8,28 +8,36 @@ turn's messages begin with this turn's, element by element.
 import json
 from typing import Any
 
+from llm.fit import fit_calls, fit_file_word, fit_own, fit_request
+from llm.gate_chat import gate_chat_request
 from llm.retry import retry_http_error
-from llm.types import Json, dict_of, list_of, message_calls, message_text, provider_error, text_of
+from llm.types import Json, dict_of, list_of, message_calls, message_text, text_of
 
 CHAT_RESERVED = ("model", "messages", "tools", "stream", "stream_options", "n")
-CHAT_CALL_FIELDS = ("id", "type", "index", "function", "custom")
+CHAT_CALL_FIELDS = ("id", "type", "index", "function", "custom", "messages_block", "responses_item")
+CHAT_NAME_LIMIT = 64
+CHAT_ID_RULE: dict[str, Any] = {"longest": 40, "plain": False, "once": False}
 
 
 def chat_encode(request: Json, provider: Json) -> Json:
     """Return the wire request, or a typed error for what the model cannot do; see llm/types for the shape."""
-    refused = chat_refusal(request, chat_capabilities(request["model"], provider))
-    if refused is not None:
-        return {"ok": False, "error": refused}
-    body: Json = {"model": request["model"], "messages": chat_messages(request, provider)}
-    if request["tools"]:
-        body["tools"] = [chat_tool(tool) for tool in request["tools"]]
-        if request["tool_choice"] is not None:
-            body["tool_choice"] = chat_tool_choice(request["tool_choice"])
-    chat_put_options(body, request, provider)
-    body["stream"] = request["stream"]
-    if request["stream"]:
+    fitted = fit_request(request, provider, CHAT_NAME_LIMIT)
+    if fitted["error"] is not None:
+        return {"ok": False, "error": fitted["error"]}
+    asked = fitted["request"]
+    body: Json = {"model": asked["model"], "messages": chat_messages(asked, provider)}
+    if asked["tools"]:
+        body["tools"] = [chat_tool(tool) for tool in asked["tools"]]
+        if asked["tool_choice"] is not None:
+            body["tool_choice"] = chat_tool_choice(asked["tool_choice"])
+    chat_put_options(body, asked, provider)
+    body["stream"] = asked["stream"]
+    if asked["stream"]:
         body["stream_options"] = {"include_usage": True}
-    return {"ok": True, "path": "/chat/completions", "body": body, "headers": {}}
+    fault = gate_chat_request(body)
+    if fault is not None:
+        return {"ok": False, "error": fault}
+    return {"ok": True, "path": "/chat/completions", "body": body, "headers": {}, "repairs": sorted(fitted["repairs"])}
 
 
 def chat_put_options(body: Json, request: Json, provider: Json) -> None:
@@ -50,31 +58,6 @@ def chat_put_options(body: Json, request: Json, provider: Json) -> None:
 def chat_error(status: int, headers: Json, body_text: str) -> Json:
     """Return the ProviderError of an HTTP error status."""
     return retry_http_error(status, headers, body_text)
-
-
-def chat_capabilities(model: str, provider: Json) -> Json:
-    """Return what the model can do, the provider's word first, the model's own over it; what nobody says is unknown."""
-    own = dict_of(dict_of(dict_of(provider.get("models")).get(model)).get("capabilities"))
-    return {**dict_of(provider.get("capabilities")), **own}
-
-
-def chat_refusal(request: Json, capabilities: Json) -> Json | None:
-    """Return a typed error where the request needs what the model is known to lack."""
-    kinds = [part["type"] for message in request["messages"] if message["role"] == "user" for part in message["content"]]
-    for kind, name in (("image", "images"), ("file", "files")):
-        if kind in kinds and capabilities.get(name) is False:
-            return provider_error("client", f"unsupported_{name}", f"{request['model']} does not take {name}", {})
-    if request["tools"] and capabilities.get("tools") is False:
-        return provider_error("client", "unsupported_tools", f"{request['model']} does not take tools", {})
-    for tool in request["tools"]:
-        if not chat_tool_name_ok(tool["name"]):
-            return provider_error("client", "invalid_tool_name", f"{tool['name']!r} is no tool name of this protocol", {})
-    return None
-
-
-def chat_tool_name_ok(name: str) -> bool:
-    """Return whether this is a function name as the protocol wants it: 1 to 64 of a-z A-Z 0-9 _ and -."""
-    return 0 < len(name) <= 64 and all(letter.isascii() and (letter.isalnum() or letter in "_-") for letter in name)
 
 
 def chat_tool(tool: Json) -> Json:
@@ -118,13 +101,13 @@ def chat_messages(request: Json, provider: Json) -> list[Json]:
     if request["system"]:
         wire.append({"role": provider.get("system_role") or "system", "content": request["system"]})
     with_reasoning = chat_replayed(request["messages"], provider.get("reasoning_replay") or "never")
-    for number, message in enumerate(request["messages"]):
+    for number, message in enumerate(fit_calls(request, provider, CHAT_ID_RULE)):
         if message["role"] == "user":
             wire.append({"role": "user", "content": chat_user_content(message["content"])})
         elif message["role"] == "tool":
             wire.append({"role": "tool", "tool_call_id": message["call_id"], "content": text_of(message["content"])})
-        else:
-            own = message.get("provider") == provider["name"] and message.get("model") == request["model"]
+        elif message_calls(message) or message_text(message, "text") or message_text(message, "refusal"):
+            own = fit_own(message, request, provider)
             wire.append(chat_assistant(message, own, own and number in with_reasoning))
     return wire
 
@@ -163,7 +146,7 @@ def chat_user_part(part: Json) -> Json:
         data = f"data:{part.get('media_type')};base64,{part['data']}"
         return {"type": "file", "file": {"filename": part.get("name") or "file", "file_data": data}}
     if part["type"] == "file":
-        return {"type": "text", "text": f"[file {part.get('name') or 'without a name'}: not in this conversation]"}
+        return {"type": "text", "text": fit_file_word(part)}
     return {"type": "text", "text": text_of(part.get("text"))}
 
 

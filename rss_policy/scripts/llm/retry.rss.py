@@ -118,6 +118,7 @@ RUN_CODE_OF_KIND: dict[str, str] = {
 KEPT_CODES = (
     "missing_secret", "refused_url", "unknown_provider", "interrupted", "cancelled", "stopped", "invalid_request",
     "unsupported_images", "unsupported_files", "unsupported_tools", "invalid_tool_name",
+    "unsupported_response_format",
 )  # fmt: skip
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
