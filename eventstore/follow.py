@@ -44,15 +44,9 @@ class Follower:
         while not self.ended:
             envelope = self._take()
             if envelope is not None:
-                self._cursor = envelope.seq or self._cursor
-                if isinstance(envelope.event, RunCompleted | RunCancelled | RunFailed):
-                    self._ended = True
-                    self._leave()
-                return envelope
-            with self._news:
-                left = deadline - time.monotonic()
-                if not (self._live or self._behind or self._closed) and (left <= 0 or not self._news.wait(left)):
-                    return None
+                return self._handed(envelope)
+            if not self._wait(deadline - time.monotonic()):
+                return None
         return None
 
     def close(self) -> None:
@@ -62,6 +56,19 @@ class Follower:
             self._closed = True
             self._live.clear()
             self._news.notify_all()
+
+    def _handed(self, envelope: Envelope) -> Envelope:
+        self._cursor = envelope.seq or self._cursor
+        if isinstance(envelope.event, RunCompleted | RunCancelled | RunFailed):
+            self._ended = True
+            self._leave()
+        return envelope
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait for something to look at; False if the time is over."""
+        with self._news:
+            ready = self._live or self._behind or self.ended
+            return bool(ready) or (seconds > 0 and self._news.wait(seconds))
 
     def _hear(self, envelopes: tuple[Envelope, ...]) -> None:
         mine = [one for one in envelopes if one.stream == self._stream and one.seq is not None]
