@@ -1,6 +1,8 @@
 """Finds a model server that already runs on this machine."""
 
+import socket
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,8 +33,19 @@ def find_local(candidates: Sequence[tuple[str, int]] = WELL_KNOWN) -> LocalServe
     Asks in order, on the caller's thread.
     """
     for name, port in candidates:
+        if not _listens(port):
+            continue
         url = f"http://127.0.0.1:{port}/v1"
         models = models_of(Endpoint(name, url, auth="none", timeouts=Timeouts(_WAIT, _WAIT, _WAIT, _WAIT)))
         if models:
             return LocalServer(name, url, models)
     return None
+
+
+def _listens(port: int) -> bool:
+    """Tell whether anybody listens there, so that a machine without model servers is not told of failed requests."""
+    try:
+        with closing(socket.create_connection(("127.0.0.1", port), _WAIT)):
+            return True
+    except OSError:
+        return False
