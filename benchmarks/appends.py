@@ -1,11 +1,10 @@
 """Durable appends: group commit with 64 writers against one event per commit, on this disk and on one that takes 4 ms more.
 
-`python -m benchmarks.appends [seconds]`.  Each figure is events per second over the whole path (redaction, encoding, chain,
+Each rate is events per second over the whole path (redaction, encoding, chain,
 projections); the floor beside it is one writer that waits for each commit, measured in the same run on the same disk.
 """
 
 import sqlite3
-import sys
 import tempfile
 import threading
 import time
@@ -13,6 +12,7 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
+from benchmarks.figures import Figure, Size, main
 from eventstore import Append, Redactor, StreamPart
 from eventstore.catalogue import ModelDelta, RunAdmitted, RunStarted, SessionCreated
 from eventstore.errors import StoreBusy
@@ -34,7 +34,7 @@ def slow(db: sqlite3.Connection) -> None:
     time.sleep(0.004)
 
 
-def measure(commit: Commit, writers: int, seconds: float) -> float:
+def events_per_second(commit: Commit, writers: int, seconds: float) -> float:
     """Return events per second; each writer has its own run and waits for each answer before the next event."""
     with tempfile.TemporaryDirectory(dir=".") as folder:
         store = open_store(Path(folder), Redactor(["a secret that is known"]), holder="a benchmark", commit=commit)
@@ -82,13 +82,17 @@ def _append(store: Store, request: Append, answered: threading.Semaphore) -> Non
     answered.acquire()
 
 
-def main(seconds: float) -> None:
-    """Print one line for each disk."""
-    for name, commit, target in (("this disk", quiet, 8), ("4 ms more per commit", slow, 30)):
-        one, many = measure(commit, 1, seconds), measure(commit, 64, seconds)
-        line = f"{name:22} one event per commit {one:8,.0f}/s   64 writers {many:8,.0f}/s"
-        print(f"{line}   ratio {many / one:5.1f} (target {target})")  # noqa: T201 - it is a report
+def measure(size: Size) -> list[Figure]:
+    """Measure both disks, each with its own floor."""
+    seconds = {"tiny": 0.2, "quick": 2.0, "full": 8.0}[size]
+    figures: list[Figure] = []
+    for disk, commit, target in (("this disk", quiet, 8.0), ("4 ms more a commit", slow, 30.0)):
+        floor, rate = events_per_second(commit, 1, seconds), events_per_second(commit, 64, seconds)
+        figures.append(Figure(f"{disk}: one event a commit", floor, "events/s"))
+        figures.append(Figure(f"{disk}: 64 writers", rate, "events/s"))
+        figures.append(Figure(f"{disk}: ratio", rate / floor, "times", target, at_least=True, beside="one event a commit"))
+    return figures
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]) if len(sys.argv) > 1 else 5.0)
+    main(measure)
