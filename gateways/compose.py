@@ -4,7 +4,6 @@ Every part that touches the world is an argument with a production default, so t
 provider or policy.
 """
 
-import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -27,14 +26,13 @@ from gateways.http.server import HttpServer
 from gateways.http.tokens import TokenFile
 from gateways.paths import token_file
 from gateways.profiles import ConfiguredProfiles
+from gateways.provider.errors import Broken
 from gateways.provider.settings import Endpoint
 from gateways.provider.transport import ProviderTransport
 from gateways.providers import EMBEDDED, LOCAL, Providers
 from gateways.settings import actor_settings, http_settings
 from rss_policy.engine import MontyEngine
 from rss_policy.shelf import Shelf
-
-logger = logging.getLogger(__name__)
 
 HTTP_STOP_S, ACTORS_STOP_S = 2.0, 2.0
 """Seconds, so that a stop takes less than five."""
@@ -105,7 +103,7 @@ def serving(loaded: Loaded, parts: Parts | None = None) -> Iterator[Server]:
             embedded.start()
         providers = _with_moving(providers, choice, embedded)
         profiles = ConfiguredProfiles(providers, Shelf(engine), choice, policy=parts.policy)
-        transport = parts.transport or stop.enter_context(_transport(providers, parts.clock))
+        transport = parts.transport or stop.enter_context(_transport(providers, embedded, parts.clock))
         world = World(
             log=store.log,
             queries=store.queries,
@@ -129,7 +127,7 @@ def serving(loaded: Loaded, parts: Parts | None = None) -> Iterator[Server]:
                 ready=partial(_readiness, choice, embedded),
                 models=profiles.offers,
                 settings=http_settings(loaded.config),
-                gauges={name: partial(_count, front, name) for name in front.counts()},
+                gauges=_gauges(front),
             )
         )
         stop.callback(http.stop, HTTP_STOP_S)
@@ -153,23 +151,36 @@ def _with_moving(providers: Providers, choice: Choice, embedded: EmbeddedModel) 
 
 
 @contextmanager
-def _transport(providers: Providers, clock: Clock) -> Iterator[ProviderTransport]:
-    def endpoint_of(name: str) -> Endpoint | None:
-        try:
-            return providers.endpoint(name)
-        except ConfigInvalid as exc:
-            logger.warning("a provider cannot be used: %s", exc, extra={"provider": name})
-            return None
-
-    transport = ProviderTransport(endpoint_of, clock)
+def _transport(providers: Providers, embedded: EmbeddedModel, clock: Clock) -> Iterator[ProviderTransport]:
+    transport = ProviderTransport(partial(_endpoint, providers, embedded), clock)
     try:
         yield transport
     finally:
         transport.close()
 
 
+def _endpoint(providers: Providers, embedded: EmbeddedModel, name: str) -> Endpoint | None:
+    try:
+        found = providers.endpoint(name)
+    except ConfigInvalid as exc:
+        raise Broken("unknown_provider", str(exc)) from exc
+    if found is None and name == EMBEDDED:
+        # One that loads is there in a moment, so the script tries again; one that is not installed never comes.
+        state = embedded.state
+        why = state.reason or "it is loading"
+        raise Broken(
+            "unknown_provider" if state.status == "absent" else "network_error", f"the embedded model cannot answer: {why}"
+        )
+    return found
+
+
 def _wanted(loaded: Loaded, choice: Choice) -> set[str | None]:
     return {choice.provider, *(profile.provider for profile in loaded.config.profiles.values())}
+
+
+def _gauges(front: Front) -> dict[str, Callable[[], float]]:
+    names = {name: {"live": "live_actors", "failed": "failed_actors"}.get(name, name) for name in front.counts()}
+    return {shown: partial(_count, front, name) for name, shown in names.items()}
 
 
 def _count(front: Front, name: str) -> float:

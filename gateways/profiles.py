@@ -1,6 +1,7 @@
 """The configured profiles as the actors see them: policy, model and limits, and what scripts may know."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from gateways.config import ProfileSettings
 from gateways.errors import ConfigInvalid, placed
 from gateways.http.ports import ModelOffer
 from gateways.providers import Providers
+from rss_policy.bundle import Bundle
 from rss_policy.errors import BundleRefused, PolicyError
+from rss_policy.loader import load_bundle
 from rss_policy.profiles import describe
 from rss_policy.script import BundleRef
 from rss_policy.shelf import Shelf
@@ -43,7 +46,9 @@ class ConfiguredProfiles:
         policy: Path | None = None,
         toolbox: Toolbox | None = None,
     ) -> None:
-        """Load and check the policy of every profile; `policy` None: the bundled one is the default.
+        """Load the policy of every profile; `policy` None: the bundled one is the default.
+
+        A configured policy is type-checked.  The default one is not: the tests of this version and `deedbox doctor` do that.
 
         Raises:
             ConfigInvalid: a profile's policy is refused; the message holds module and line.
@@ -51,13 +56,18 @@ class ConfiguredProfiles:
         self._providers, self._shelf, self._choice = providers, shelf, choice
         self._toolbox = toolbox or NoTools()
         self._settings = {DEFAULT: ProfileSettings(), **providers.loaded.config.profiles}
+        self._default = _refusing(DEFAULT, partial(_load, policy))
         for name, settings in self._settings.items():
-            self._put(name, Path(settings.policy) if settings.policy else policy)
+            if settings.policy is not None:
+                _refusing(name, partial(shelf.put, name, Path(settings.policy)))
 
     def find(self, name: str) -> Profile | None:
         """Return the profile, or None; `default` always exists."""
-        settings, bundle = self._settings.get(name), self._shelf.find(name)
-        if settings is None or bundle is None:
+        settings = self._settings.get(name)
+        if settings is None:
+            return None
+        bundle = self._default if settings.policy is None else self._shelf.find(name)
+        if bundle is None:
             return None
         provider = settings.provider or self._choice.provider
         return Profile(
@@ -82,7 +92,7 @@ class ConfiguredProfiles:
         Raises:
             BundleRefused: there is no such bundle any more.
         """
-        known = self._shelf.known(digest)
+        known = self._default if digest == self._default.digest else self._shelf.known(digest)
         if known is not None:
             return known
         archive = stored(f"policy:{digest}")
@@ -117,12 +127,16 @@ class ConfiguredProfiles:
         profile = self._providers.profile(provider)
         return None if profile is None else default_model(profile)
 
-    def _put(self, name: str, folder: Path | None) -> None:
-        try:
-            if folder is not None:
-                self._shelf.put(name, folder)
-                return
-            with as_file(files("rss_policy") / "scripts") as bundled:
-                self._shelf.put(name, bundled)
-        except PolicyError as exc:
-            raise ConfigInvalid(f"profiles.{name}.policy is refused: {placed(exc)}") from exc
+
+def _load(policy: Path | None) -> Bundle:
+    if policy is not None:
+        return load_bundle(policy)
+    with as_file(files("rss_policy") / "scripts") as bundled:
+        return load_bundle(bundled)
+
+
+def _refusing(name: str, load: Callable[[], Bundle]) -> Bundle:
+    try:
+        return load()
+    except PolicyError as exc:
+        raise ConfigInvalid(f"profiles.{name}.policy is refused: {placed(exc)}") from exc

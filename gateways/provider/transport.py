@@ -18,7 +18,10 @@ class ProviderTransport:
     """Implements `actors.ports.ModelTransport`; any thread."""
 
     def __init__(self, endpoint_of: Callable[[str], Endpoint | None], clock: Clock) -> None:
-        """`endpoint_of` is asked at each call, so that an endpoint may move (the embedded model gets a new port)."""
+        """`endpoint_of` is asked at each call, so that an endpoint may move (the embedded model gets a new port).
+
+        It returns None for an unknown name, and raises `Broken` where it knows why nobody can be asked now.
+        """
         self._endpoint_of, self._monotonic = endpoint_of, clock.monotonic
         self._watchdog = Watchdog(clock.monotonic)
         self._lock = threading.Lock()
@@ -26,7 +29,10 @@ class ProviderTransport:
 
     def exchange(self, call: ModelCall, on_first_byte: Callable[[], None] | None = None) -> Exchange:
         """Prepare an exchange; `on_first_byte` is called once, at the first byte of the body, and must not block."""
-        endpoint = self._endpoint_of(call.provider)
+        try:
+            endpoint = self._endpoint_of(call.provider)
+        except Broken as broken:
+            return _Refused(broken)
         if endpoint is None:
             return _Refused(Broken("unknown_provider", f"there is no provider {call.provider[:80]!r}"))
         return HttpExchange(endpoint, call, self._session, self._watchdog, self._monotonic, on_first_byte)
