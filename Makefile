@@ -34,7 +34,8 @@ test: $(VENV)/.dev  ## The whole gate
 	$(BIN)/coverage report
 
 bench: $(VENV)/.dev  ## Every benchmark, one after the other
-	@for each in benchmarks/*.py; do [ -e "$$each" ] || continue; echo "== $$each"; $(BIN)/python "$$each" || exit 1; done
+	@for each in $$(grep -l '^if __name__ == "__main__"' benchmarks/*.py); do \
+		name=$$(basename "$$each" .py); echo "== benchmarks.$$name"; $(BIN)/python -m "benchmarks.$$name" || exit 1; done
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
