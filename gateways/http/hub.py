@@ -127,10 +127,16 @@ class StreamHub:
             if time.monotonic() >= next_tick:
                 next_tick = time.monotonic() + TICK_SECONDS
                 self._each(self._tick)
+        self._finish_pages()
         self._work()
         self._each(self._say_farewell)
+
+    def _finish_pages(self) -> None:
+        """Let the page readers give back the streams that they have, so that these clients hear the good-bye too."""
         for _ in range(READERS):
             self._pages.put(None)
+        for reader in self._threads[:READERS]:
+            reader.join(1.0)
 
     def _drain_wakes(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -189,9 +195,14 @@ class StreamHub:
         if stream.over:
             if not connection.waiting:
                 self._close(connection, "finished")
-        elif (connection.probe or connection.known > stream.cursor) and connection.waiting <= LOW_BYTES:
+        elif self._lags(connection):
             connection.probe, connection.fetching, connection.asked = False, True, connection.known
             self._pages.put(connection)
+
+    def _lags(self, connection: Connection) -> bool:
+        """Tell whether the connection needs a page and can take one."""
+        behind = connection.probe or connection.known > connection.stream.cursor
+        return behind and connection.waiting <= LOW_BYTES and not self._stopping
 
     def _on_page(self, connection: Connection, data: bytes | None, rows: int) -> None:
         connection.fetching = False

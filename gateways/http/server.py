@@ -96,7 +96,6 @@ class HttpServer:
         self._server.pull_trigger()
         self._gateway.close()
         self._server.task_dispatcher.shutdown(cancel_pending=True, timeout=max(0.1, until - time.monotonic() - 0.5))
-        self._server.pull_trigger()
         self._thread.join(max(0.1, until - time.monotonic()))
 
     def _loop(self) -> None:

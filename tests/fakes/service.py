@@ -2,8 +2,7 @@
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from actors.errors import Refused
 from actors.service import Admitted, Inbound, NewSession
@@ -30,6 +29,9 @@ from eventstore.log import Append, EventLog, StreamPart
 from eventstore.queries import Queries
 from tests.fakes.clock import SequentialIds
 from tests.fakes.logs import NOON, commit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 USAGE = Usage(input_tokens=7, output_tokens=3)
 
@@ -101,7 +103,8 @@ class FakeService:
         """Record the run's next canonical event, and return its seq."""
         with self._lock:
             self._seqs[run_id] += 1
-            self._append((f"run-{run_id}", [kind(seq=self._seqs[run_id], **fields)]))
+            event: Any = kind(seq=self._seqs[run_id], **fields)
+            self._append((f"run-{run_id}", [event]))
             return self._seqs[run_id]
 
     def start(self, run_id: str) -> None:

@@ -118,9 +118,9 @@ def test_the_body_limit_counts_without_a_length_too(make_site: Callable[..., Sit
 
 @pytest.mark.parametrize("path", ["/v1/runs", "/v1/chat/completions"])
 def test_fifty_megabytes_are_refused_by_their_length_alone(served: Served, path: str) -> None:
-    answer = requests.post(f"{served.url}{path}", data=b"x" * 50_000_000, headers=TYPE, timeout=20)
-    assert answer.status_code == 413
-    body = answer.json()
+    with requests.post(f"{served.url}{path}", data=b"x" * 50_000_000, headers=TYPE, timeout=20) as answer:
+        assert answer.status_code == 413
+        body = answer.json()
     assert (body["error"] if "chat" in path else body)["code"] == "body_too_large"
 
 

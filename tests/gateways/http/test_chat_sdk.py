@@ -135,13 +135,11 @@ def test_a_call_of_the_clients_own_tool_comes_as_deltas_with_id_name_and_argumen
 
 
 def test_a_call_of_the_clients_own_tool_is_in_a_plain_completion(served: Served, client: openai.OpenAI) -> None:
-    served.service.on_admit = lambda run_id, _: (
-        (
-            served.service.start(run_id),
-            served.service.finish(run_id, said("", CALL), "tool_calls"),
-        )
-        and None
-    )
+    def act(run_id: str, _: Any) -> None:
+        served.service.start(run_id)
+        served.service.finish(run_id, said("", CALL), "tool_calls")
+
+    served.service.on_admit = act
     answer = client.chat.completions.create(model="default", messages=HELLO, tools=WEATHER)
     calls = answer.choices[0].message.tool_calls
     assert calls is not None
@@ -203,10 +201,10 @@ def test_a_retried_answer_that_says_something_else_is_an_error_and_never_a_mixtu
     served: Served, client: openai.OpenAI
 ) -> None:
     retried(served, "Good", " day")
-    seen = []
+    stream = iter(client.chat.completions.create(model="default", messages=HELLO, stream=True))
+    seen = [next(stream).choices[0].delta.content or "" for _ in range(2)]
     with pytest.raises(openai.APIError) as caught:
-        for chunk in client.chat.completions.create(model="default", messages=HELLO, stream=True):
-            seen.append(chunk.choices[0].delta.content or "")
+        next(stream)
     assert "".join(seen) == "Hello wor"
     assert caught.value.code == "attempt_discarded"
 

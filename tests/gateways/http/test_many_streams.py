@@ -19,19 +19,18 @@ STREAMS = 1000
 
 def read_all(sockets: list[socket.socket], seconds: float) -> dict[socket.socket, bytes]:
     """Read all sockets to their ends."""
-    got = {sock: b"" for sock in sockets}
+    got = dict.fromkeys(sockets, b"")
     selector = selectors.DefaultSelector()
     for sock in sockets:
-        selector.register(sock, selectors.EVENT_READ)
+        selector.register(sock, selectors.EVENT_READ, sock)
     until = time.monotonic() + seconds
     while selector.get_map() and time.monotonic() < until:
         for key, _ in selector.select(0.5):
-            sock = key.fileobj
-            assert isinstance(sock, socket.socket)
-            data = sock.recv(65536)
-            got[sock] += data
+            reader: socket.socket = key.data
+            data = reader.recv(65536)
+            got[reader] += data
             if not data:
-                selector.unregister(sock)
+                selector.unregister(reader)
     selector.close()
     return got
 

@@ -264,6 +264,6 @@ def test_one_principal_may_not_take_all_streams(make_served: Callable[..., Serve
 @pytest.mark.parametrize("header", ["-1", "x", "1.5", "٣", "1" * 30])
 def test_a_cursor_that_is_no_number_is_refused(served: Served, header: str) -> None:
     run_id = start(served)
-    headers = {"Accept": "text/event-stream", "Last-Event-ID": header.encode()}
+    headers: dict[str, str | bytes] = {"Accept": "text/event-stream", "Last-Event-ID": header.encode()}
     refused = requests.get(f"{served.url}/v1/runs/{run_id}/events", headers=headers, timeout=10)
     assert (refused.status_code, refused.json()["code"]) == (400, "invalid_cursor")

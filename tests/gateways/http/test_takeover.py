@@ -142,9 +142,12 @@ def test_without_the_takeover_a_shutdown_says_bye(threaded: Served) -> None:
 
 
 def test_without_the_takeover_an_early_failure_is_an_http_error_too(threaded: Served) -> None:
-    threaded.service.on_admit = lambda run_id, _: (
-        threaded.service.emit(run_id, RunFailed, error=Problem(code="x", message="no key", kind="auth")) and None
-    )
+    problem = Problem(code="x", message="no key", kind="auth")
+
+    def act(run_id: str, _: Any) -> None:
+        threaded.service.emit(run_id, RunFailed, error=problem)
+
+    threaded.service.on_admit = act
     body = {"model": "default", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
     answer = requests.post(f"{threaded.url}/v1/chat/completions", json=body, timeout=10)
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "provider_auth")

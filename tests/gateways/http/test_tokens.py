@@ -62,7 +62,7 @@ def test_a_broken_file_is_named_and_stays_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     path.write_text('{"tokens": 5}')
     for act in (lambda: TokenFile(path).list(), lambda: TokenFile(path).create("a", ("read",), 0)):
-        with pytest.raises(ConfigInvalid, match="tokens.json"):
+        with pytest.raises(ConfigInvalid, match=r"tokens\.json"):
             act()
     assert path.read_text() == '{"tokens": 5}'
 
