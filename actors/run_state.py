@@ -201,6 +201,8 @@ def _journal(run: Run, event: RunEvent) -> Run:
 def _advance(run: Run, event: log.ScriptAdvanced) -> Run:
     """Apply a step; messages are handed out in the order in which they came, so that their number says which."""
     calls = {number: call for number, call in run.calls.items() if number != event.call}
+    # To learn that a call was lost is no progress: a run that takes the server down each time would never be given up.
+    settled = any(call.lost for number, call in run.calls.items() if number == event.call)
     consumed: list[str] = []
     for act in event.acts:
         if act.act == "call" and act.number is not None:
@@ -216,7 +218,7 @@ def _advance(run: Run, event: log.ScriptAdvanced) -> Run:
         streams=_with_batch(run.streams, event.outcome),
         steered={key: message for key, message in run.steered.items() if key not in consumed},
         consumed=(*run.consumed, *consumed),
-        recoveries=0,
+        recoveries=run.recoveries if settled else 0,
     )
 
 

@@ -256,6 +256,18 @@ def test_take_ups_without_progress_are_counted_and_progress_forgets_them() -> No
     assert play(run, Recover("resume"))[1] == [log.RecoveryStarted(attempt=1)]
 
 
+def test_that_a_call_was_lost_is_no_progress() -> None:
+    run, _ = play(begun(), step(begun(), Call(1, "request", {}, "")))
+    for attempt in (1, 2, 3):
+        run, events = play(run, Recover("resume"))
+        assert events == [log.RecoveryStarted(attempt=attempt)]
+        lost = {"ok": False, "error": {"code": "interrupted"}}
+        run, _ = play(run, step(run, Call(attempt + 1, "request", {}, ""), call=attempt, outcome=lost))
+    assert log.tag_of(play(run, Recover("resume"))[1][-1]) == "run.failed"
+    run, _ = play(run, step(run, call=4, outcome={"ok": True}))
+    assert play(run, Recover("resume"))[1] == [log.RecoveryStarted(attempt=1)]
+
+
 def test_a_start_counts_for_a_run_that_was_only_just_begun() -> None:
     assert play(begun(), Recover("resume"))[1] == []
     run, events = play(begun(), TakeUp("resume"), TakeUp("resume"))
