@@ -6,6 +6,7 @@
   - ScriptRaised       the script raised, or returned what it may not
   - LimitReached       a limit of the engine ended the script; names the limit and its setting
 * ProfileRefused       a provider profile, or a setting laid over one, does not fit
+* RecordingsRefused    a folder of recorded answers holds none, or a line is no recording
 * EngineFailed         the engine, not the script, failed: take the run up by replay
   - WorkerLost         the worker process died
   - EngineBusy         no worker came free in time
@@ -62,6 +63,12 @@ class ProfileRefused(ScriptError):
     """A provider profile, or a setting that is laid over one, does not fit."""
 
     code = "provider_profile_invalid"
+
+
+class RecordingsRefused(ScriptError):
+    """A folder of recorded answers holds none, or a line of a file is no recording."""
+
+    code = "recordings_invalid"
 
 
 class EngineFailed(ScriptError):

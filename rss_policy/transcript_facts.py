@@ -4,7 +4,7 @@ Written apart from the adapters and simpler than they are, so that the two do no
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,14 +134,3 @@ def _chat_usage(usage: Json) -> tuple[int, int, int, int]:
     prompt, completion = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
     cached = prompt.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or usage.get("num_cached_tokens") or 0
     return usage["prompt_tokens"], usage["completion_tokens"], cached, completion.get("reasoning_tokens") or 0
-
-
-@dataclass(frozen=True, slots=True)
-class Protocol:
-    """How to read one protocol's recordings: a whole answer's JSON, and the JSON data of a stream's events."""
-
-    answer: Callable[[Json], Facts]
-    stream: Callable[[Sequence[Json]], Facts]
-
-
-PROTOCOLS: dict[str, Protocol] = {"openai_chat": Protocol(chat_answer, chat_stream)}

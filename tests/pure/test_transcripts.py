@@ -13,7 +13,7 @@ from rss_policy.transcripts import Loss, Recording, check_all, recording_of, rec
 from tests.fakes.adapter import ScriptAdapter
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "transcripts"
-PREFIXES = {"openai_chat": "chat"}
+PREFIXES = {"openai_chat": "chat", "openai_responses": "responses", "anthropic_messages": "messages"}
 CASES = [
     pytest.param(name, path, id=f"{name}:{path.stem}")
     for name in PREFIXES

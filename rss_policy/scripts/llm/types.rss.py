@@ -6,7 +6,7 @@ canonical message is the one that the server records (see docs/policy.md); the s
 Names are unique over the whole bundle, so every adapter prefixes its functions: `chat_`, `responses_`, `messages_`.
 The six functions of an adapter, the same for every protocol (X is its prefix):
 
-    X_encode(request, provider)          -> {"ok": True, "path", "body", "headers", "repairs": [names of what had to be changed]}
+    X_encode(request, provider)          -> {"ok": True, "path", "body", "headers", "repairs": [names of what was changed]}
                                           | {"ok": False, "error": ProviderError}; what it returns passed its protocol's gate
     X_decode(body_text)                  -> {"ok": True, "response": LlmResponse} | {"ok": False, "error": ProviderError}
     X_begin()                            -> state of one streamed answer, a JSON dict that only the adapter reads
