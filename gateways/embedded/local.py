@@ -27,8 +27,8 @@ class LocalServer:
         return Endpoint(self.name, self.base_url, auth="none", timeouts=Timeouts(first_byte=600, idle=300))
 
 
-def find_local(candidates: Sequence[tuple[str, int]] = WELL_KNOWN) -> LocalServer | None:
-    """Return the first loopback server that lists at least one model, or None; waits 0.3 s for each at most.
+def find_local(candidates: Sequence[tuple[str, int]] = WELL_KNOWN, wait: float = _WAIT) -> LocalServer | None:
+    """Return the first loopback server that lists at least one model, or None; waits `wait` seconds for each at most.
 
     Asks in order, on the caller's thread.
     """
@@ -36,7 +36,7 @@ def find_local(candidates: Sequence[tuple[str, int]] = WELL_KNOWN) -> LocalServe
         if not _listens(port):
             continue
         url = f"http://127.0.0.1:{port}/v1"
-        models = models_of(Endpoint(name, url, auth="none", timeouts=Timeouts(_WAIT, _WAIT, _WAIT, _WAIT)))
+        models = models_of(Endpoint(name, url, auth="none", timeouts=Timeouts(wait, wait, wait, wait)))
         if models:
             return LocalServer(name, url, models)
     return None

@@ -5,6 +5,7 @@ second descriptor of its socket (a `Wire`), and each exchange knows the wire it 
 """
 
 import contextlib
+import functools
 import socket
 import ssl
 import threading
@@ -235,6 +236,7 @@ def session_for(endpoint: Endpoint) -> requests.Session:
     return session
 
 
+@functools.lru_cache(maxsize=16)
 def _trust(ca_file: str | None) -> ssl.SSLContext:
     """Trust the system's authorities (SSL_CERT_FILE and SSL_CERT_DIR too), those that come with requests, and `ca_file`."""
     context = ssl.create_default_context()

@@ -38,19 +38,23 @@ def transport_to(url: str, ca_file: Path | None = None, **seconds: float) -> Pro
     return ProviderTransport({"fake": endpoint}.get, SystemClock())
 
 
-def cancelled_while(exchange: Exchange, work: Callable[[], Any], after: float = 0.1) -> tuple[Any, float]:
-    """Cancel from another thread while `work` blocks; return its result and how long it took from the cancel."""
+def cancelled_while(
+    exchange: Exchange, work: Callable[[], Any], ready: Callable[[], object] = lambda: True
+) -> tuple[Any, float]:
+    """Once it is `ready`, cancel from another thread while `work` blocks; return its result and how long that took."""
     at: list[float] = []
 
     def cut() -> None:
+        ready()
+        time.sleep(0.05)
         at.append(time.monotonic())
         exchange.cancel()
 
-    timer = threading.Timer(after, cut)
-    timer.start()
+    thread = threading.Thread(target=cut)
+    thread.start()
     result = work()
     took = time.monotonic() - at[0] if at else -1.0
-    timer.join()
+    thread.join()
     return result, took
 
 
@@ -58,14 +62,15 @@ def test_while_waiting_for_the_head(fake: FakeProvider, certificate: Certificate
     fake.then(Silence())
     with closing(transport_to(fake.url, certificate.file)) as transport:
         exchange = transport.exchange(STREAM)
-        head, took = cancelled_while(exchange, exchange.open)
+        head, took = cancelled_while(exchange, exchange.open, lambda: fake.wait_requests(1))
     assert head["error"]["code"] == "cancelled"
     assert 0 <= took < 0.5
     assert fake.wait_disconnected()
 
 
-def test_while_a_stream_is_silent(fake: FakeProvider, certificate: Certificate) -> None:
-    fake.then(says("one two three", stall_after=2))
+@pytest.mark.parametrize("framing", ["chunked", "close"])
+def test_while_a_stream_is_silent(fake: FakeProvider, certificate: Certificate, framing: str) -> None:
+    fake.then(says("one two three", stall_after=2, framing=framing))
     with closing(transport_to(fake.url, certificate.file)) as transport:
         exchange = transport.exchange(STREAM)
         assert exchange.open()["stream"] is True
@@ -81,7 +86,7 @@ def test_while_a_body_is_read(fake: FakeProvider, certificate: Certificate) -> N
     whole = ModelCall("fake", "/chat/completions", BODY | {"stream": False}, stream=False)
     with closing(transport_to(fake.url, certificate.file)) as transport:
         exchange = transport.exchange(whole)
-        head, took = cancelled_while(exchange, exchange.open)
+        head, took = cancelled_while(exchange, exchange.open, lambda: fake.wait_requests(1))
     assert (head["error"]["code"], took < 0.5) == ("cancelled", True)
     assert fake.wait_disconnected()
 
@@ -98,7 +103,9 @@ def test_in_the_tls_handshake() -> None:
         url = f"https://127.0.0.1:{mute.getsockname()[1]}/v1"
         with closing(transport_to(url)) as transport:
             exchange = transport.exchange(STREAM)
-            head, took = cancelled_while(exchange, exchange.open)
+            accepted: list[socket.socket] = []
+            head, took = cancelled_while(exchange, exchange.open, lambda: accepted.append(mute.accept()[0]))
+            accepted[0].close()
     assert (head["error"]["code"], took < 0.5) == ("cancelled", True)
 
 
@@ -146,7 +153,7 @@ def test_the_transport_goes_on_after_a_cancel(fake: FakeProvider, certificate: C
     fake.then(Silence(), says("back again"))
     with closing(transport_to(fake.url, certificate.file)) as transport:
         exchange = transport.exchange(STREAM)
-        cancelled_while(exchange, exchange.open, after=0.05)
+        cancelled_while(exchange, exchange.open, lambda: fake.wait_requests(1))
         again = transport.exchange(STREAM)
         assert again.open()["ok"] is True
         while not (batch := again.read()).done:

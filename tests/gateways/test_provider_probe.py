@@ -21,8 +21,8 @@ def fake() -> Iterator[FakeProvider]:
         yield provider
 
 
-def endpoint(url: str, **settings: Any) -> Endpoint:
-    return Endpoint("mine", url, secret_env=VARIABLE, timeouts=Timeouts(0.5, 0.5, 0.5, 1), **settings)
+def endpoint(url: str, seconds: float = 5, **settings: Any) -> Endpoint:
+    return Endpoint("mine", url, secret_env=VARIABLE, timeouts=Timeouts(seconds, seconds, seconds, 10), **settings)
 
 
 def port_of(fake: FakeProvider) -> int:
@@ -59,13 +59,13 @@ def test_a_wrong_host_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_server_that_is_not_one_of_models_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
-        sentence = probe(endpoint(f"http://127.0.0.1:{mute.getsockname()[1]}/v1"))
+        sentence = probe(endpoint(f"http://127.0.0.1:{mute.getsockname()[1]}/v1", seconds=0.3))
     assert "overloaded, or base_url leads to something else" in sentence
 
 
 def test_the_first_local_server_with_models_is_found() -> None:
     with FakeProvider(models=()) as empty, FakeProvider() as full:
-        found = find_local([("nobody", 9), ("empty", port_of(empty)), ("llama.cpp", port_of(full))])
+        found = find_local([("nobody", 9), ("empty", port_of(empty)), ("llama.cpp", port_of(full))], wait=5)
         assert found is not None
         assert (found.name, found.models, found.endpoint().base_url) == (
             "llama.cpp",

@@ -211,8 +211,8 @@ def test_a_policy_sets_what_the_profile_allows(fake: FakeProvider) -> None:
 
 def test_the_secret_is_in_no_log_error_or_repr(fake: FakeProvider, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    endpoint = Endpoint("mine", fake.url, secret=SECRET, headers={"x-other": SECRET}, timeouts=Timeouts(first_byte=0.05))
-    fake.then(says("Hi", head_after=1), says("Hi", cut_after=5))
+    endpoint = Endpoint("mine", fake.url, secret=SECRET, headers={"x-other": SECRET}, timeouts=Timeouts(first_byte=0.5))
+    fake.then(says("Hi", head_after=3), says("Hi", cut_after=5))
     outcomes = [opened(endpoint), opened(endpoint), opened(endpoint, ModelCall("fake", "/..", BODY, stream=False))]
     assert [outcome["error"]["code"] for outcome in outcomes] == ["timeout_first_byte", "network_error", "refused_url"]
     assert SECRET not in f"{outcomes} {endpoint!r} {caplog.text}"
