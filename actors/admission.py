@@ -8,12 +8,12 @@ from typing import Any
 from actors.aggregate import Attachments
 from actors.context import Contexts, Prepared, canonical
 from actors.errors import Refused
-from actors.machinery import World
 from actors.ports import Profile
 from actors.service import Inbound
-from actors.session import Basis, ReceiveMessage
+from actors.session_commands import Basis, ReceiveMessage
 from actors.settings import Settings
 from actors.slots import Slots
+from actors.world import World
 from eventstore.catalogue import RunAdmitted, SessionCreated
 from eventstore.queries import SessionRow
 

@@ -1,5 +1,6 @@
 """Performs what scripts ask for, each kind in its way: models, tools, time."""
 
+import threading
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
@@ -34,6 +35,8 @@ class CallPerformer:
 
     def __init__(self, models: ModelPerformer, tools: ToolPerformer, clocks: Clocks, profiles: Profiles) -> None:
         self._models, self._tools, self._clocks, self._profiles = models, tools, clocks, profiles
+        self._lock = threading.Lock()
+        self._sleeps: dict[str, set[int]] = {}
 
     def perform(self, doing: Doing, deliver: Deliver, back: Back) -> None:
         """Begin a call; from any thread, without waiting.
@@ -62,6 +65,10 @@ class CallPerformer:
         """End every call of a run."""
         self._models.stop_all(run_id)
         self._tools.stop_all(run_id)
+        with self._lock:
+            sleeps = self._sleeps.pop(run_id, ())
+        for number in sleeps:
+            self._clocks.cancel(("sleep", run_id, number))
 
     def stop(self, effect: StopCall, payload: dict[str, Any], deliver: Deliver) -> None:
         """End a call that the script stopped; a tool reports its own end."""
@@ -77,6 +84,7 @@ class CallPerformer:
                 self._models.stop(effect.run_id, effect.number)
                 deliver(plain(effect.number, reason))
             case _:
+                self._woken(effect.run_id, effect.number)
                 self._clocks.cancel(("sleep", effect.run_id, effect.number))
                 deliver(plain(effect.number, reason))
 
@@ -100,5 +108,19 @@ class CallPerformer:
             deliver(plain(number, failure("invalid_call", f"ms must be a whole number from 0 to {LONGEST_SLEEP_MS}")))
             return
         left = max(0.0, ms / 1_000 - max(0, self._clocks.now() - doing.issued) / 1_000_000)
-        key = ("sleep", doing.admitted.run_id, number)
-        self._clocks.later(key, left, lambda: deliver(plain(number, {"ok": True})))
+        run_id = doing.admitted.run_id
+
+        def wake() -> None:
+            self._woken(run_id, number)
+            deliver(plain(number, {"ok": True}))
+
+        with self._lock:
+            self._sleeps.setdefault(run_id, set()).add(number)
+        self._clocks.later(("sleep", run_id, number), left, wake)
+
+    def _woken(self, run_id: str, number: int) -> None:
+        with self._lock:
+            sleeps = self._sleeps.get(run_id, set())
+            sleeps.discard(number)
+            if not sleeps:
+                self._sleeps.pop(run_id, None)

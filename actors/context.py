@@ -10,15 +10,16 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from actors.errors import Refused
-from actors.ports import Clock, Profile, Profiles
+from actors.ports import Profile
 from actors.settings import Settings, limit
 from actors.transcript import paired
+from actors.world import World
 from eventstore.catalogue import ContextFrozen, Json, RunAdmitted, RunStarted
 from eventstore.log import EventLog, NamedBlob
 from eventstore.queries import Queries
@@ -68,12 +69,8 @@ def digest_of(value: Any) -> str:
 class Contexts:
     """Prepares runs and makes their contexts again; blocks on the log, so not for actors; from any thread."""
 
-    def __init__(
-        self, log: EventLog, queries: Queries, profiles: Profiles, engine: str, clock: Clock, settings: Settings
-    ) -> None:
-        """Args: `engine` is the interpreter's name and version, as `run.started` records it."""
-        self._log, self._queries, self._profiles = log, queries, profiles
-        self._engine, self._clock, self._settings = engine, clock, settings
+    def __init__(self, world: World, settings: Settings) -> None:
+        self._world, self._settings = world, settings
         self._lock = threading.Lock()
         self._prepared: OrderedDict[str, Json] = OrderedDict()
         self._stored: set[str] = set()
@@ -85,6 +82,7 @@ class Contexts:
             Refused: `context_too_large`.
             LogError: the log failed.
         """
+        profile = replace(profile, system_prompt=self._world.clean(profile.system_prompt))  # as the log will give it back
         frozen = self.frozen(admitted.session_id) if history is None else None
         rows = list(self._messages(admitted.session_id)) if history is None else []
         surroundings = self._surroundings(admitted, profile, frozen)
@@ -124,10 +122,10 @@ class Contexts:
             Refused: `context_too_large`, or `unknown_profile`: its profile is not configured any more.
             LogError: the log failed.
         """
-        events = [envelope.event for envelope in self._log.read(f"run-{run_id}")]
+        events = [envelope.event for envelope in self._world.log.read(f"run-{run_id}")]
         if len(events) != 1 or not isinstance(events[0], RunAdmitted):
             return None
-        profile = self._profiles.find(events[0].profile)
+        profile = self._world.profiles.find(events[0].profile)
         if profile is None:
             raise Refused("unknown_profile", f"there is no profile {events[0].profile!r} any more")
         prepared = self.prepare(events[0], profile)
@@ -143,28 +141,28 @@ class Contexts:
         """
         with self._lock:
             kept = self._prepared.pop(run_id, None)
-        admitted, started, position = started_run(self._log, run_id)
-        bundle = self._profiles.bundle(started.policy_digest, self._log.blob)
-        context = kept if kept is not None else rebuilt(self._log, self._queries, admitted, started, position)
+        admitted, started, position = started_run(self._world.log, run_id)
+        bundle = self._world.profiles.bundle(started.policy_digest, self._world.log.blob)
+        context = kept if kept is not None else rebuilt(self._world.log, self._world.queries, admitted, started, position)
         return Opened(admitted, context, bundle)
 
     def frozen(self, session_id: str) -> ContextFrozen | None:
         """Return what a session's first run froze."""
-        for envelope in self._log.read(f"session-{session_id}"):
+        for envelope in self._world.log.read(f"session-{session_id}"):
             if isinstance(envelope.event, ContextFrozen):
                 return envelope.event
         return None
 
     def _messages(self, session_id: str) -> Iterator[Any]:
-        return messages_of(self._queries, session_id)
+        return messages_of(self._world.queries, session_id)
 
     def _surroundings(self, admitted: RunAdmitted, profile: Profile, frozen: ContextFrozen | None) -> "Surroundings":
-        provider = self._profiles.provider(admitted.provider) if admitted.provider is not None else None
+        provider = self._world.profiles.provider(admitted.provider) if admitted.provider is not None else None
         found = Surroundings.of(profile, admitted, dict(provider) if provider is not None else None)
-        return found if frozen is None else found.as_frozen(frozen, self._log)
+        return found if frozen is None else found.as_frozen(frozen, self._world.log)
 
     def _start(self, admitted: RunAdmitted, around: "Surroundings", digest: str, position: int) -> RunStarted:
-        deadline = self._clock.now() + 1_000 * limit(admitted.limits, "deadline_ms")
+        deadline = self._world.clock.now() + 1_000 * limit(admitted.limits, "deadline_ms")
         return RunStarted(
             seq=1,
             session_id=admitted.session_id,
@@ -173,7 +171,7 @@ class Contexts:
             model=admitted.model,
             provider=admitted.provider,
             policy_digest=around.freeze.policy_digest,
-            engine=self._engine,
+            engine=self._world.engine.version,
             context_position=position,
             context_digest=digest,
             deadline_at=deadline,

@@ -55,7 +55,7 @@ class Drive:
         """Void what was done since the record; return the script that is to be ended."""
         script, self.script = self.script, None
         self.epoch += 1
-        self.busy = self.ready = self.finishing = False
+        self.busy = self.ready = self.finishing = self.closed = False
         self.tries, self.ended = 0, None
         for table in (self.queue, self.settled, self.calls, self.performed, self.wanted, self.batches, self.issued):
             table.clear()

@@ -11,11 +11,13 @@ from actors.admission import Admissions, Plan
 from actors.directory import Settings as DirectorySettings
 from actors.errors import Refused
 from actors.letters import Recorded
-from actors.machinery import Machinery, World
+from actors.machinery import Machinery
 from actors.run_commands import Cancel, TakeUp
 from actors.service import Admitted, Inbound, NewSession
-from actors.session import ChangeSession, CreateSession, Session, Wake, repeated
+from actors.session import Session, repeated
+from actors.session_commands import ChangeSession, CreateSession, Wake
 from actors.settings import Settings
+from actors.world import World
 from eventstore.catalogue import MessageReceived, RunAdmitted, SessionChanged, SessionCreated, SessionEvent, TurnStarted
 from eventstore.errors import KeyTaken, LogError
 
@@ -179,17 +181,17 @@ class Front:
 
         Blocks on the log; call it once, before messages come in.
         """
-        taken = 0
-        for row in self._world.queries.unfinished():
-            taken += 1
-            if row.status == "queued":
-                self._directory.tell("session", row.session_id, Wake())
-            else:
-                self._machinery.slots.take(row.run_id)
-                self._directory.tell("run", row.run_id, TakeUp(self._settings.recovery))
+        unfinished = list(self._world.queries.unfinished())
+        begun = [row.run_id for row in unfinished if row.status != "queued"]
+        for run_id in begun:
+            self._machinery.slots.take(run_id)
+        for row in unfinished:  # sessions first: they may owe their run a message that steers it
+            self._directory.tell("session", row.session_id, Wake())
+        for run_id in begun:
+            self._directory.tell("run", run_id, TakeUp(self._settings.recovery))
         self._directory.begin()
         threading.Thread(target=self._settle_sessions, name="settle-sessions", daemon=True).start()
-        return taken
+        return len(unfinished)
 
     def sweep(self) -> int:
         """Start an actor for every unfinished work that has none; return how many."""

@@ -7,7 +7,7 @@ from functools import partial
 from typing import assert_never
 
 from actors import run_commands as run
-from actors import session
+from actors import session_commands as session
 from actors.aggregate import Attachments
 from actors.calls import CallPerformer
 from actors.context import ContextChanged, Contexts

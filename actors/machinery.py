@@ -2,9 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
 from actors.calls import CallPerformer
 from actors.context import Contexts
@@ -16,20 +14,17 @@ from actors.letters import Address
 from actors.model_performer import ModelPerformer
 from actors.performers import Performers
 from actors.pool import Pool
-from actors.ports import Clock, Ids, ModelTransport, Profiles
 from actors.run import RUN
 from actors.run_commands import Recover as RecoverRun
 from actors.script_performer import ScriptPerformer
 from actors.script_steps import Needs
 from actors.session import SESSION
-from actors.session import Recover as RecoverSession
+from actors.session_commands import Recover as RecoverSession
 from actors.settings import Settings
 from actors.slots import Slots
 from actors.timer import Timer
 from actors.tool_performer import ToolPerformer
-from eventstore.log import EventLog
-from eventstore.queries import Queries
-from rss_policy.script import Engine
+from actors.world import World
 
 logger = logging.getLogger(__name__)
 
@@ -37,29 +32,6 @@ ACTOR_THREADS = 4
 PREPARING_THREADS = 4
 MOST_WAITING = 100_000
 """Pieces of work behind a pool's threads; active runs and their open calls bound them long before."""
-
-
-def unchanged(value: Any) -> Any:
-    """Clean nothing."""
-    return value
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """What the composition root gives and closes.
-
-    `clean` takes secrets, and what is no Unicode, out of JSON values, `clean_bytes` secrets out of raw streams.
-    """
-
-    log: EventLog
-    queries: Queries
-    engine: Engine
-    profiles: Profiles
-    transport: ModelTransport
-    clock: Clock
-    ids: Ids
-    clean: Callable[[Any], Any] = unchanged
-    clean_bytes: Callable[[bytes], bytes] = bytes
 
 
 class Machinery:
@@ -74,8 +46,7 @@ class Machinery:
         self.directory = Directory(
             world.log, world.clock, self._timer, self._pool, unfinished=self._unfinished, settings=directory
         )
-        engine = world.engine.version
-        self.contexts = Contexts(world.log, world.queries, world.profiles, engine, world.clock, settings)
+        self.contexts = Contexts(world, settings)
         self._performers = self._pools()
         preparing, scripts, models, tools = self._performers
         self.models = ModelPerformer(world.transport, models, world.clean, world.clean_bytes)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from actors.delivery import Deliver, Delivery, plain
+from actors.errors import Refused
 from actors.performers import CancelToken, Performers
 from actors.ports import Exchange, ModelCall, ModelTransport, StreamBatch
 from actors.steps import failure, read_outcome, read_record
@@ -22,7 +23,7 @@ class ModelPerformer:
         self._transport, self._performers = transport, performers
         self._clean, self._clean_bytes = clean, clean_bytes
         self._lock = threading.Lock()
-        self._exchanges: dict[tuple[str, int], Exchange] = {}
+        self._exchanges: dict[tuple[str, int], Exchange | None] = {}  # None: not begun yet
 
     def request(self, run_id: str, number: int, provider: str | None, payload: Json, deliver: Deliver) -> None:
         """Send a request; its answer's head, or the whole answer, is the outcome.
@@ -41,14 +42,20 @@ class ModelPerformer:
 
         def work(_token: CancelToken) -> None:
             exchange = self._transport.exchange(call)
-            with self._lock:
-                self._exchanges[run_id, number] = exchange
+            if not self._begins(run_id, number, exchange):
+                return
             outcome = self._clean(exchange.open())
             if not outcome.get("stream"):
                 self._forget(run_id, number)
             deliver(plain(number, outcome))
 
-        self._performers.submit((run_id, number), work, _failed(number, deliver))
+        with self._lock:
+            self._exchanges[run_id, number] = None
+        try:
+            self._performers.submit((run_id, number), work, _failed(number, deliver))
+        except Refused:
+            self._forget(run_id, number)
+            raise
 
     def read(self, run_id: str, number: int, payload: Json, deliver: Deliver) -> None:
         """Read the next batch of a stream.
@@ -87,7 +94,7 @@ class ModelPerformer:
     def stop_everything(self) -> None:
         """Cut every exchange; the server stops."""
         with self._lock:
-            exchanges = list(self._exchanges.values())
+            exchanges = [exchange for exchange in self._exchanges.values() if exchange is not None]
             self._exchanges.clear()
         for exchange in exchanges:
             exchange.cancel()
@@ -95,6 +102,14 @@ class ModelPerformer:
     def active(self) -> int:
         """Return how many exchanges are open."""
         return len(self._exchanges)
+
+    def _begins(self, run_id: str, number: int, exchange: Exchange) -> bool:
+        """Note an exchange, unless it was stopped before it began."""
+        with self._lock:
+            wanted = (run_id, number) in self._exchanges
+            if wanted:
+                self._exchanges[run_id, number] = exchange
+            return wanted
 
     def _delivery(self, number: int, of: int, batch: StreamBatch) -> Delivery:
         raw = self._clean_bytes(batch.raw)

@@ -10,8 +10,9 @@ from actors.steps import read_outcome, recorded_act, tool_outcome
 from eventstore.catalogue import Outcome, RunCompleted, RunFailed, ScriptAdvanced, ToolCompleted
 from eventstore.log import EventLog
 from eventstore.queries import Queries
-from rss_policy.errors import Diverged, PolicyError
-from rss_policy.script import Ended, Engine, Halt, Raised, RecordedStep, Waiting
+from rss_policy.errors import Diverged, LimitReached, PolicyError
+from rss_policy.replay import Opener, replay
+from rss_policy.script import Ended, Halt, Raised, RecordedStep, Waiting
 
 
 @dataclass(slots=True)
@@ -60,32 +61,35 @@ def record_of(log: EventLog, run_id: str) -> Recording:
     return recording
 
 
-def replay_run(log: EventLog, queries: Queries, engine: Engine, profiles: Profiles, run_id: str) -> Report:
+def replay_run(log: EventLog, queries: Queries, engine: Opener, profiles: Profiles, run_id: str) -> Report:
     """Run a recorded run again, offline, and compare every call, every event and its result; never goes live.
+
+    A limit of the engine that ended the run is a fact of the record: its step is followed up to there and no further.
 
     Raises:
         EngineFailed: the engine could not replay; LogError: the log failed.
     """
     recording = record_of(log, run_id)
-    acts = sum(len(step.acts) for step in recording.steps)
+    steps = recording.steps
+    limited = isinstance(recording.end, RunFailed) and recording.end.error.code == LimitReached.code
     try:
         admitted, started, position = started_run(log, run_id)
         context = rebuilt(log, queries, admitted, started, position)
         bundle = profiles.bundle(started.policy_digest, log.blob)
-        if not recording.steps:
-            return Report(run_id, 0, 0, equal=True)
-        script, halt = engine.open(bundle, context, recording.steps)
-        script.close()
-    except Diverged as error:
-        return Report(
-            run_id, len(recording.steps), acts, equal=False, code=error.code, message=str(error), place=error.place
-        )
+        result = replay(engine, bundle, context, steps, limited=limited and bool(steps))
     except (ContextChanged, PolicyError) as error:
-        place = getattr(error, "place", None)
-        return Report(run_id, len(recording.steps), acts, equal=False, code=error.code, message=str(error), place=place)
-    difference = _other_end(halt, recording.end)
-    code = None if difference is None else Diverged.code
-    return Report(run_id, len(recording.steps), acts, equal=difference is None, code=code, message=difference)
+        return _unequal(run_id, steps, error.code, str(error), getattr(error, "place", None))
+    if isinstance(result, Diverged):
+        return _unequal(run_id, steps, result.code, str(result), result.place)
+    difference = _other_end(result.halt, recording.end)
+    if difference is not None:
+        return _unequal(run_id, steps, Diverged.code, difference, None)
+    return Report(run_id, result.steps, result.acts, equal=True)
+
+
+def _unequal(run_id: str, steps: tuple[RecordedStep, ...], code: str, message: str, place: str | None) -> Report:
+    acts = sum(len(step.acts) for step in steps)
+    return Report(run_id, len(steps), acts, equal=False, code=code, message=message, place=place)
 
 
 def _note(recording: Recording, step: ScriptAdvanced, at: int) -> None:

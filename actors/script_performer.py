@@ -50,7 +50,8 @@ class ScriptPerformer:
         drive = self._drive(effect.run_id, back)
         with drive.lock:
             known = drive.step >= 0
-            void = known and (effect.life != drive.life or effect.step == drive.step or effect.step != drive.reported)
+            moved = effect.life != drive.life or effect.step == drive.step or effect.step != drive.reported
+            void = known and (moved or drive.closed)
             script = drive.reset() if void else None
             if not known or void:
                 drive.reported = effect.step

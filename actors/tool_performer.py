@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from actors.errors import Refused
 from actors.performers import CancelToken, Performers
 from actors.ports import Tool, ToolCall, ToolResult
 from actors.run_commands import ReportTool
@@ -36,7 +37,8 @@ class ToolPerformer:
             return
 
         def work(token: CancelToken) -> None:
-            result = tool.run(call, token.cancelled)
+            unwanted = token.cancelled()
+            result = ToolResult("cancelled", "") if unwanted else tool.run(call, token.cancelled)
             self._done(call)
             report(ReportTool(call.call, attempt, self._cleaned(result)))
 
@@ -49,7 +51,11 @@ class ToolPerformer:
 
         with self._lock:
             self._keys[call.run_id, call.call] = attempt
-        self._performers.submit((call.run_id, call.call, attempt), work, failed)
+        try:
+            self._performers.submit((call.run_id, call.call, attempt), work, failed)
+        except Refused:
+            self._done(call)
+            raise
 
     def stop(self, run_id: str, number: int) -> None:
         """Tell a call that it is not wanted any more."""

@@ -1,7 +1,7 @@
 """Runs a script again from its record and compares everything that it does; never goes live."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from rss_policy.errors import Diverged, LimitReached, OutcomeMissing
@@ -165,6 +165,8 @@ class _Trace:
         expected, now = self._expected(), recorded(seen)
         if isinstance(act, Emit) and expected is not None and expected.act == "emit" and expected.event is None:
             now = by_digest(act)
+        if expected is not None and expected.digest and (now.digest or "").startswith(expected.digest):
+            now = replace(now, digest=expected.digest)  # the record may keep the beginning only
         if expected != now:
             raise Diverged(self.index, expected, now, act.at or None)
         self.done += 1

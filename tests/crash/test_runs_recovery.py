@@ -160,12 +160,20 @@ def test_a_run_ends_wherever_the_log_fails(
 # --- what a crash leaves, kind by kind --------------------------------------------------------------
 
 
+def await_calls(*tools: FakeTool) -> None:
+    deadline = time.monotonic() + 5
+    while not all(tool.calls for tool in tools):
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
 def lose(town: Town, engine: MontyEngine, die_when: Any, **more: Any) -> str:
     """Start a run, lose its system as soon as `die_when` holds of an event, return the run."""
     mortal = MortalLog(town.disk, 10_000, after_write=True)
     with town.system(mortal, engine, patience=0.1, **more) as lost:
         run_id: str = lost.say(metadata=more.get("metadata", CALLS)).run_id
         lost.until(run_id, die_when)
+        await_calls(*(tool for tool in (town.once, town.look) if tool.gate is not None))
         with mortal._lock:
             mortal._dying = True
         for tool in (town.once, town.look):
@@ -257,7 +265,7 @@ def test_an_orderly_stop_records_what_tools_did_and_leaves_the_run_to_be_taken_u
     metadata = {"calls": [{"id": "b", "name": "look"}]}
     with town.system(town.disk, engine, bundle=TOOLS) as system:
         run_id = system.say(metadata=metadata).run_id
-        system.until(run_id, both_started)
+        await_calls(town.look)
         began = time.monotonic()
         assert system.front.shutdown(3)
         assert time.monotonic() - began < 1

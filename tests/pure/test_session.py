@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.errors import Refused
-from actors.session import (
-    SESSION,
+from actors.session import SESSION, Session, opens
+from actors.session_commands import (
     AwaitSlot,
     Basis,
     ChangeSession,
@@ -17,12 +17,10 @@ from actors.session import (
     GrantSlot,
     ReceiveMessage,
     Recover,
-    Session,
     SettleTurn,
     SteerRun,
     TendRun,
     Wake,
-    opens,
 )
 from eventstore import catalogue as log
 from eventstore.log import StreamPart
