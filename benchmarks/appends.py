@@ -9,17 +9,18 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
+from queue import SimpleQueue
 
 from benchmarks.figures import Figure, Size, main
 from eventstore import Append, Redactor, StreamPart
 from eventstore.catalogue import ModelDelta, RunAdmitted, RunStarted, SessionCreated
-from eventstore.errors import StoreBusy
-from eventstore.log import Answer
+from eventstore.log import Answer, Committed
 from eventstore.sqlite import Store, open_store
 
 Commit = Callable[[sqlite3.Connection], None]
+POOL = 4
+"""Threads on which the writers live, as actors do."""
 TEXT = "a few words of an answer, as a provider streams them "
 
 
@@ -35,7 +36,7 @@ def slow(db: sqlite3.Connection) -> None:
 
 
 def events_per_second(commit: Commit, writers: int, seconds: float) -> float:
-    """Return events per second; each writer has its own run and waits for each answer before the next event."""
+    """Return events per second; each writer waits for each answer before the next event."""
     with tempfile.TemporaryDirectory(dir=".") as folder:
         store = open_store(Path(folder), Redactor(["a secret that is known"]), holder="a benchmark", commit=commit)
         try:
@@ -45,41 +46,58 @@ def events_per_second(commit: Commit, writers: int, seconds: float) -> float:
 
 
 def _rate(store: Store, writers: int, seconds: float) -> float:
-    done, end = [0] * writers, time.monotonic() + seconds
-    threads = [threading.Thread(target=_write, args=(store, number, end, done)) for number in range(writers)]
+    runs = [Run(store, number) for number in range(writers)]
+    answered: SimpleQueue[Run | None] = SimpleQueue()
+    pool = [threading.Thread(target=_serve, args=(answered,)) for _ in range(POOL)]
+    for run in runs:
+        run.begin(answered)
     began = time.monotonic()
-    for thread in threads:
+    for thread in pool:
         thread.start()
-    for thread in threads:
+    time.sleep(seconds)
+    done = sum(run.done for run in runs)
+    took = time.monotonic() - began
+    for _ in pool:
+        answered.put(None)
+    for thread in pool:
         thread.join()
-    return sum(done) / (time.monotonic() - began)
+    return done / took
 
 
-def _write(store: Store, number: int, end: float, done: list[int]) -> None:
-    answered = threading.Semaphore(0)
-    session, run = f"session-{number}", f"run-01JDQ0V9A7B6C5D4E3F2G1{number:04}"
-    admitted = RunAdmitted(session_id=str(number), owner="ann", message_id="m", input=())
-    first = StreamPart(run, 0, (admitted, RunStarted(seq=1, session_id=str(number))))
-    _append(store, Append((StreamPart(session, 0, (SessionCreated(owner="ann"),)), first), 0, run), answered)
-    for seq in count(2):
-        if time.monotonic() >= end:
-            return
-        part = StreamPart(run, seq, (ModelDelta(seq=seq, attempt=1, text=TEXT),))
-        _append(store, Append((part,), time.time_ns() // 1000, run), answered)
-        done[number] += 1
+class Run:
+    """One writer: it has its own run, and appends the next event when it was told that the one before is durable."""
+
+    def __init__(self, store: Store, number: int) -> None:
+        self._log, self._number = store.log, number
+        self._stream = f"run-01JDQ0V9A7B6C5D4E3F2G1{number:04}"
+        self._answered: SimpleQueue[Run | None] = SimpleQueue()
+        self.done = 0
+
+    def begin(self, answered: "SimpleQueue[Run | None]") -> None:
+        """Make session and run, and say so to `answered`, as after each event."""
+        self._answered = answered
+        admitted = RunAdmitted(session_id=str(self._number), owner="ann", message_id="m", input=())
+        session = StreamPart(f"session-{self._number}", 0, (SessionCreated(owner="ann"),))
+        started = RunStarted(seq=1, session_id=str(self._number))
+        self._append(session, StreamPart(self._stream, 0, (admitted, started)))
+
+    def go_on(self) -> None:
+        """Append the next event."""
+        seq = self.done + 2
+        self.done += 1
+        self._append(StreamPart(self._stream, seq, (ModelDelta(seq=seq, attempt=1, text=TEXT),)))
+
+    def _append(self, *parts: StreamPart) -> None:
+        self._log.append(Append(parts, time.time_ns() // 1000, self._stream), self._tell)
+
+    def _tell(self, answer: Answer) -> None:
+        if isinstance(answer, Committed):
+            self._answered.put(self)
 
 
-def _append(store: Store, request: Append, answered: threading.Semaphore) -> None:
-    def answer(_: Answer) -> None:
-        answered.release()
-
-    while True:
-        try:
-            store.log.append(request, answer)
-            break
-        except StoreBusy:
-            time.sleep(0.001)
-    answered.acquire()
+def _serve(answered: "SimpleQueue[Run | None]") -> None:
+    while (run := answered.get()) is not None:
+        run.go_on()
 
 
 def measure(size: Size) -> list[Figure]:

@@ -23,6 +23,7 @@ ATTEMPTS = 3
 """How often a transaction is tried when another process holds the database's lock."""
 
 _FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY})
+_UNFIT = (sqlite3.IntegrityError, sqlite3.DataError, OverflowError, TypeError, ValueError)
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 Commit = Callable[[sqlite3.Connection], None]
@@ -135,13 +136,18 @@ class SqliteLog:
         try:
             envelopes = self._recorder.record(prepared)
         except Unwritten as exc:
-            self._db.execute("rollback to one")
-            self._db.execute("release one")
-            self._recorder.refuse()
-            return Failed(exc)
+            return self._refused(exc)
+        except _UNFIT as exc:  # this append's values are at fault, so the others in the transaction must not suffer
+            return self._refused(Unwritten(f"the append cannot be stored: {exc}"))
         self._db.execute("release one")
         self._recorder.accept()
         return Committed(envelopes)
+
+    def _refused(self, why: Unwritten) -> Answer:
+        self._db.execute("rollback to one")
+        self._db.execute("release one")
+        self._recorder.refuse()
+        return Failed(why)
 
     def _undo(self) -> None:
         self._recorder.forget()

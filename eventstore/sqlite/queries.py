@@ -15,7 +15,8 @@ from eventstore.views import message_row, run_row, session_row
 
 _SESSIONS = f"select (select name from streams where id = sessions.id), id, {SESSION_COLUMNS} from sessions"
 _RUNS = f"""select (select name from streams where id = runs.id), (select name from streams where id = session), id,
-    (select max(seq) from events where stream = runs.id), {RUN_COLUMNS} from runs"""
+    (select seq from events where stream = runs.id and seq is not null order by version desc limit 1), {RUN_COLUMNS}
+    from runs"""
 _MESSAGES = """select m.ordinal, m.position, m.source, m.item, (select name from streams where id = m.run), e.at
     from messages m join events e on e.position = m.position where m.session = ? and m.ordinal > ? and m.position <= ?
     order by m.ordinal limit ?"""
@@ -115,8 +116,9 @@ class SqliteQueries:
         if number is None:
             return []
         wanted = f"and e.type in ({', '.join('?' * len(types))})" if types else ""
-        where = f"e.stream = ? and e.seq > ? and e.data is not null {wanted} order by e.seq"
-        return self._envelopes(self._reader.page(where, (number, after, *sorted(types)), limit))
+        # A version is never smaller than the seq beside it, so the one index serves both, and half the pages are written.
+        where = f"e.stream = ? and e.version > ? and e.seq > ? and e.data is not null {wanted} order by e.version"
+        return self._envelopes(self._reader.page(where, (number, after, after, *sorted(types)), limit))
 
     def log(self, *, after: int = 0, limit: int = PAGE, stream: str | None = None) -> list[Envelope]:
         """See `Queries.log`.  Events whose data was removed are left out."""

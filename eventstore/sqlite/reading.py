@@ -10,15 +10,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import LifoQueue
+from typing import Any
 
 from eventstore.chain import Header, Link
 from eventstore.errors import StoreError
 from eventstore.intake import restored
 from eventstore.log import Envelope
+from eventstore.redaction import clean
 from eventstore.sqlite import blobs
 from eventstore.sqlite.schema import open_for_reading
 from eventstore.values import inflate
 
+_MOST = 2**63 - 1
 PAGE = 256
 """Rows of a page at most."""
 CONNECTIONS = 4
@@ -71,25 +74,28 @@ class Reader:
 
     def rows(self, sql: str, values: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
         """Return all rows of a query that is bounded by itself."""
+        if (fitting := _fitting(values)) is None:
+            return []
         with self.lent() as db:
-            return db.execute(sql, values).fetchall()
+            return db.execute(sql, fitting).fetchall()
 
     def row(self, sql: str, values: tuple[object, ...] = ()) -> tuple[object, ...] | None:
         """Return the first row, or None."""
+        if (fitting := _fitting(values)) is None:
+            return None
         with self.lent() as db:
-            found: tuple[object, ...] | None = db.execute(sql, values).fetchone()
+            found: tuple[object, ...] | None = db.execute(sql, fitting).fetchone()
             return found
 
     def stream_id(self, name: str) -> int | None:
         """Return a stream's number, or None if there is no such stream."""
-        with self.lent() as db:
-            row = db.execute("select id from streams where name = ?", (name,)).fetchone()
-            return None if row is None else int(row[0])
+        row = self.row("select id from streams where name = ?", (name,))
+        return None if row is None else int(str(row[0]))
 
     def page(self, where: str, values: tuple[object, ...], limit: int = PAGE) -> list[Row]:
         """Return at most a page of event rows; `where` is a condition and an order."""
-        with self.lent() as db:
-            return db.execute(f"{_EVENTS} where {where} limit ?", (*values, min(limit, PAGE))).fetchall()
+        found: list[Any] = self.rows(f"{_EVENTS} where {where} limit ?", (*values, min(limit, PAGE)))
+        return found
 
     def stream(self, name: str, after: int) -> Iterator[Envelope]:
         """Yield a stream's events by version, a page at a time."""
@@ -164,6 +170,16 @@ def envelope_of(row: Row, content: Callable[[str], bytes]) -> Envelope:
     position, stream, version, seq, tag, schema, at, actor, causation, correlation, data = row
     event = restored(tag, schema, inflate(data or b"{}", content))
     return Envelope(position, stream, version, seq, at, actor or stream, event, causation, correlation)
+
+
+def _fitting(values: tuple[object, ...]) -> tuple[object, ...] | None:
+    """Return the values as SQLite takes them, or None if one is a text that no row can hold.
+
+    Ids and cursors come from outside: a cursor may lie beyond every integer, an id may hold half a character.
+    """
+    if any(isinstance(value, str) and not value.isascii() and clean(value) != value for value in values):
+        return None
+    return tuple(max(-_MOST, min(_MOST, value)) if isinstance(value, int) else value for value in values)
 
 
 def _link(row: tuple[object, ...]) -> Link:

@@ -19,7 +19,8 @@ from eventstore.sqlite.rows import SqlRows
 
 SALT_BYTES = 16
 _INSERT = "insert into events values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_HEAD = """select id, (select max(version) from events where stream = id), (select max(seq) from events where stream = id)
+_HEAD = """select id, (select max(version) from events where stream = id),
+    (select seq from events where stream = id and seq is not null order by version desc limit 1)
     from streams where name = ?"""
 
 

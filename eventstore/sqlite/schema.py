@@ -40,8 +40,7 @@ create table events (
     data_sha256 blob    not null,
     hash        blob    not null
 ) strict;
-create unique index events_by_version on events (stream, version);
-create unique index events_by_seq on events (stream, seq) where seq is not null;
+create unique index events_by_stream on events (stream, version, seq);
 create table blobs (
     id   integer primary key,
     key  blob    not null unique,

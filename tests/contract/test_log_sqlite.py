@@ -9,8 +9,18 @@ from typing import Any
 
 import pytest
 
-from eventstore import Append, Committed, Event, Failed, Redactor, StoreError, StreamPart
-from eventstore.catalogue import Erased, Folded, ModelDelta, NoteTaken, RunStarted, SessionCreated
+from eventstore import Append, Committed, Event, Failed, Redactor, StoreError, StreamPart, Unwritten
+from eventstore.catalogue import (
+    Erased,
+    Folded,
+    ModelCompleted,
+    ModelDelta,
+    NoteTaken,
+    RunAdmitted,
+    RunStarted,
+    SessionCreated,
+    Usage,
+)
 from eventstore.errors import StoreBusy, StoreFull
 from eventstore.log import Answer, Batch, NamedBlob, Seal
 from eventstore.sqlite import SqliteLog, SqliteQueries, open_queries
@@ -181,6 +191,22 @@ def test_a_commit_that_fails_leaves_the_outcome_unknown_and_the_log_usable(
     disk.fail_after.append(error)
     assert isinstance(send(log, Append((StreamPart("run-1", 2, (NOTE,)),), NOON, "a")), Failed)
     assert [e.position for e in record(log, "run-1", 3, NOTE)] == [4]
+    assert log.check() is None
+
+
+def test_values_that_sqlite_cannot_hold_fail_their_append_alone(log: SqliteLog, disk: Disk) -> None:
+    record(log, "session-1", 0, SessionCreated(owner="ann"))
+    record(log, "run-1", 0, RunAdmitted(session_id="1", owner="ann", message_id="m", input=()))
+    disk.free.clear()
+    answers: list[Answer] = []
+    used = ModelCompleted(seq=1, turn=1, attempt=1, message={}, usage=Usage(input_tokens=10**30))
+    log.append(Append((StreamPart("run-1", 1, (used,)),), NOON, "a"), answers.append)
+    log.append(Append((StreamPart("run-\ud835", 0, (NOTE,)),), NOON, "a"), answers.append)
+    log.append(Append((StreamPart("run-2", 0, (NOTE,)),), NOON, "a"), answers.append)
+    disk.free.set()
+    log.rebuild()
+    errors = [type(answer.error) if isinstance(answer, Failed) else None for answer in answers]
+    assert errors == [Unwritten, Unwritten, None]
     assert log.check() is None
 
 

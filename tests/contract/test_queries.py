@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from eventstore import Event
 from eventstore.catalogue import (
     ApprovalRequired,
@@ -277,3 +279,30 @@ def test_projections_made_anew_say_the_same(both: Both) -> None:
     before = (both.queries.session("ann", "s"), both.queries.run("ann", "a"), texts(both))
     both.log.rebuild()
     assert (both.queries.session("ann", "s"), both.queries.run("ann", "a"), texts(both)) == before
+
+
+@pytest.mark.parametrize("odd", ["\ud835", "nul \0", "x" * 10_000, "' or 1 = 1 --", ""])
+def test_odd_ids_are_unknown_ids(both: Both, odd: str) -> None:
+    session(both, "s")
+    run(both, "r")
+    queries = both.queries
+    assert (queries.session("ann", odd), queries.run("ann", odd), queries.key("ann", odd)) == (None, None, None)
+    assert (queries.session(odd, "s"), queries.run(odd, "r"), queries.events(odd)) == (None, None, [])
+    found = [queries.sessions(odd, limit=5), queries.sessions("ann", limit=5, after=odd, platform=odd)]
+    assert found == [[], []]
+    assert (queries.runs(None, limit=5, status=odd), queries.messages(odd, limit=5)) == ([], [])
+
+
+@pytest.mark.parametrize("after", [2**63 - 1, 2**63, 10**40])
+def test_a_cursor_beyond_every_integer_is_beyond_the_end(both: Both, after: int) -> None:
+    session(both, "s")
+    run(both, "r", RunStarted(seq=1, session_id="s"))
+    queries = both.queries
+    assert (queries.events("r", after=after), queries.log(after=after), queries.messages("s", limit=5, after=after)) == (
+        [],
+        [],
+        [],
+    )
+    assert [e.seq for e in queries.events("r", after=-after)] == [1]
+    assert len(queries.messages("s", limit=after, until=after)) == 1
+    assert queries.usage(None, since=after) == []
