@@ -149,9 +149,8 @@ def provider(loaded: Loaded) -> Finding:
 def embedded(_: Loaded) -> Finding:
     """Tell whether the embedded model is installed."""
     lacks = missing()
-    return Finding(
-        "embedded model", "good", "the embedded model is installed" if lacks is None else f"not needed, and {lacks}"
-    )
+    sentence = "it is installed" if lacks is None else f"{lacks} (only a machine without other models needs it)"
+    return Finding("embedded model", "good", sentence)
 
 
 def reach(loaded: Loaded, name: str) -> Finding:
