@@ -73,10 +73,22 @@ class FakeProvider:
         with self._changed:
             return self._connections
 
+    @property
+    def disconnected(self) -> int:
+        """How many clients have gone away in the middle of an answer."""
+        with self._changed:
+            return self._disconnects
+
     def then(self, *steps: Step) -> "FakeProvider":
         """Append steps; each good request uses up one."""
         with self._changed:
             self._steps.extend(steps)
+        return self
+
+    def clear(self) -> "FakeProvider":
+        """Forget the steps that are left."""
+        with self._changed:
+            self._steps.clear()
         return self
 
     def always(self, step: Step) -> "FakeProvider":
