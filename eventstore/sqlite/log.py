@@ -12,7 +12,7 @@ from eventstore.intake import Intake, Prepared
 from eventstore.log import Answer, Append, Committed, Envelope, Failed
 from eventstore.redaction import Redactor
 from eventstore.sqlite import blobs
-from eventstore.sqlite.reading import Reader, envelope_of
+from eventstore.sqlite.reading import Reader
 from eventstore.sqlite.recording import Recorder
 from eventstore.sqlite.schema import BUSY_MS, PROJECTIONS, open_for_writing
 from eventstore.writer import CAPACITY, Listener, Writer
@@ -158,10 +158,13 @@ class SqliteLog:
     def _settle(self) -> None:
         """Copy the write-ahead log back when it has grown, after everybody has been answered."""
         with suppress(OSError, sqlite3.Error):  # a later transaction tries again; what is committed is safe where it is
-            size = os.stat(f"{self._path}-wal").st_size  # noqa: PTH116 - looked at, never opened
-            if size > self._checkpoint_above:
+            if (size := self._wal_bytes()) > self._checkpoint_above:
                 self._checkpoint("truncate" if size > TRUNCATE_BYTES else "passive")
-                self._checkpoint_above = size + PASSIVE_BYTES if size <= TRUNCATE_BYTES else PASSIVE_BYTES
+                # Where a reader was in the way, the file is as long as before: not to be tried again at once.
+                self._checkpoint_above = self._wal_bytes() + PASSIVE_BYTES
+
+    def _wal_bytes(self) -> int:
+        return os.stat(f"{self._path}-wal").st_size  # noqa: PTH116 - looked at, never opened
 
     def _checkpoint(self, mode: str) -> None:
         self._db.execute("pragma busy_timeout = 200")  # a reader that takes long must not hold up the appends
@@ -176,22 +179,21 @@ class SqliteLog:
             self._recorder.forget()
             for table in PROJECTIONS:
                 self._db.execute(f"delete from {table}")
-            for envelope in self._all_events():
-                self._recorder.project(envelope)
-                self._recorder.accept()
-            self._recorder.flush()
+            for page in self._all_events():
+                for envelope in page:
+                    self._recorder.project(envelope)
+                    self._recorder.accept()
+                self._recorder.flush()
+                self._recorder.committed()  # keeps the memory of a page alone; a failure forgets it all
             self._commit(self._db)
-            self._recorder.committed()
         except BaseException as exc:
             self._undo()
             raise translated(exc) if isinstance(exc, sqlite3.Error) else exc from exc
 
-    def _all_events(self) -> Iterator[Envelope]:
+    def _all_events(self) -> Iterator[list[Envelope]]:
         after = 0
         while page := self.reader.page("e.position > ? order by e.position", (after,)):
-            for row in page:
-                if row[10] is not None:
-                    yield envelope_of(row, lambda name: blobs.load_content(self._db, name))
+            yield [self.reader.envelope(row) for row in page if row[10] is not None]
             after = page[-1][0]
 
 

@@ -286,6 +286,25 @@ def test_the_write_ahead_log_does_not_grow_without_end(
     assert not (tmp_path / "deedbox.db-wal").exists()
 
 
+def test_a_reader_that_stays_holds_up_neither_the_appends_nor_the_next_checkpoint(
+    log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_log, "PASSIVE_BYTES", 50_000)
+    monkeypatch.setattr(sqlite_log, "TRUNCATE_BYTES", 100_000)
+    log._checkpoint_above = 50_000
+    record(log, "run-1", 0, NOTE)
+    other = sqlite3.connect(tmp_path / "deedbox.db", isolation_level=None)
+    other.execute("begin")
+    other.execute("select * from events").fetchone()
+    for number in range(8):
+        record(log, f"run-x{number}", 0, *notes(40))
+    other.execute("commit")
+    other.close()
+    for number in range(30):
+        record(log, f"run-y{number}", 0, *notes(40))
+    assert (tmp_path / "deedbox.db-wal").stat().st_size < 600_000
+
+
 def test_a_reader_of_its_own_sees_what_is_committed_and_nothing_when_closed(log: SqliteLog, tmp_path: Path) -> None:
     record(log, "run-1", 0, NOTE)
     queries = open_queries(tmp_path / "deedbox.db")
