@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from actors.aggregate import Attachments
-from actors.context import Contexts, Prepared, canonical
+from actors.context import Contexts, Prepared, canonical, tidy
 from actors.errors import Refused
 from actors.ports import Profile
 from actors.service import Inbound
@@ -109,17 +109,24 @@ class Admissions:
 
     def _cleaned(self, inbound: Inbound) -> Inbound:
         """Take secrets out before anything is made from the message, so that the log gives back what was prepared."""
-        clean = self._world.clean
-        return replace(
-            inbound,
-            input=tuple(clean(message) for message in inbound.input),
-            history=tuple(clean(message) for message in inbound.history),
-            system_prompt=clean(inbound.system_prompt),
-            metadata=clean(inbound.metadata),
-            provider_options=clean(inbound.provider_options),
-            client_tools=tuple(clean(tool) for tool in inbound.client_tools),
-            title=clean(inbound.title),
-        )
+
+        def clean(value: Any) -> Any:
+            return self._world.clean(tidy(value))
+
+        try:
+            return replace(
+                inbound,
+                input=tuple(clean(message) for message in inbound.input),
+                history=tuple(clean(message) for message in inbound.history),
+                system_prompt=clean(inbound.system_prompt),
+                metadata=clean(inbound.metadata),
+                provider_options=clean(inbound.provider_options),
+                client_tools=tuple(clean(tool) for tool in inbound.client_tools),
+                limits=clean(inbound.limits),
+                title=clean(inbound.title),
+            )
+        except RecursionError:
+            raise Refused("invalid_command", "the message is nested too deeply") from None
 
     def _check(self, inbound: Inbound) -> None:
         if not inbound.input:

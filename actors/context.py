@@ -7,6 +7,7 @@ in an audit, whatever the configuration says by then.
 
 import hashlib
 import json
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +25,7 @@ from eventstore.catalogue import ContextFrozen, Json, RunAdmitted, RunStarted
 from eventstore.log import EventLog, NamedBlob
 from eventstore.queries import Queries
 from rss_policy.script import BundleRef
+from rss_policy.wire import well_formed
 
 PAGE = 256
 PREPARED = 256
@@ -61,6 +63,21 @@ def canonical(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode("utf-8", "replace")
 
 
+def tidy(value: Any) -> Any:
+    """Return a JSON value as the log will give it back: real Unicode, and null for numbers that JSON lacks."""
+    match value:
+        case str():
+            return well_formed(value)
+        case dict():
+            return {well_formed(str(key)): tidy(held) for key, held in value.items()}
+        case list() | tuple():
+            return [tidy(held) for held in value]
+        case float() if not math.isfinite(value):
+            return None
+        case _:
+            return value
+
+
 def digest_of(value: Any) -> str:
     """Return SHA-256 (hex) of a value's canonical JSON."""
     return hashlib.sha256(canonical(value)).hexdigest()
@@ -82,7 +99,9 @@ class Contexts:
             Refused: `context_too_large`.
             LogError: the log failed.
         """
-        profile = replace(profile, system_prompt=self._world.clean(profile.system_prompt))  # as the log will give it back
+        profile = replace(
+            profile, system_prompt=self._world.clean(tidy(profile.system_prompt))
+        )  # as the log will give it back
         frozen = self.frozen(admitted.session_id) if history is None else None
         rows = list(self._messages(admitted.session_id)) if history is None else []
         surroundings = self._surroundings(admitted, profile, frozen)

@@ -23,7 +23,7 @@ from actors.run_commands import (
     ToolFact,
     Wake,
 )
-from actors.run_end import close_streams, complete_tool, end_cancelled, end_failed, end_script, start_tool
+from actors.run_end import DEADLINE, close_streams, complete_tool, end_cancelled, end_failed, end_script, start_tool
 from actors.run_state import Call, Record, Run
 from actors.settings import RECOVERIES, limit
 from actors.steps import InvalidEvent, TooLarge, event_of, step_of
@@ -74,7 +74,7 @@ def _from_outside(record: Record, command: Steer | Cancel | MeetDeadline | StopW
         case Cancel():
             _request_end(record, log.CancelRequested(reason=command.reason, by=command.by))
         case MeetDeadline() if run.active:
-            _request_end(record, log.CancelRequested(reason="deadline_exceeded"))
+            _request_end(record, log.CancelRequested(reason=DEADLINE))
         case StopWaiting() if run.ending is not None:
             end_cancelled(record)
 

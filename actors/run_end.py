@@ -15,6 +15,9 @@ UNKNOWN = "The outcome of this call is unknown: the server stopped while it was 
 CANCELLED = "This call was cancelled."
 NEVER_RUN = "This call was not run."
 
+DEADLINE = "deadline_exceeded"
+"""The reason of a `run.cancel_requested` that nobody made."""
+
 ToolEnd = Literal["ok", "failed", "denied", "cancelled", "unknown"]
 
 
@@ -121,7 +124,7 @@ def _complete(record: Record, output: dict[str, Any] | None, finish_reason: str)
 
 
 def _met_limit(record: Record, code: str) -> Problem:
-    if code == "deadline_exceeded":
+    if code == DEADLINE:
         most = limit(record.limits, "deadline_ms")
-        return Problem(code=code, message=f"The run took longer than {most} ms (limits.deadline_ms).")
+        return Problem(code="deadline_exceeded", message=f"The run took longer than {most} ms (limits.deadline_ms).")
     return Problem(code=code, message="The run was ended by the server.")

@@ -19,7 +19,7 @@ def unchanged(value: Any) -> Any:
 class World:
     """What the composition root gives and closes.
 
-    `clean` takes secrets, and what is no Unicode, out of JSON values, `clean_bytes` secrets out of raw streams.
+    `clean` takes secrets out of JSON values, `clean_bytes` secrets out of raw streams.
     """
 
     log: EventLog
