@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import json
+import time
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, assert_never
@@ -10,7 +11,7 @@ from typing import Any, assert_never
 from tests.fakes.provider import anthropic_messages, openai_chat, openai_responses
 from tests.fakes.provider.connection import Connection
 from tests.fakes.provider.request import Invalid, Received
-from tests.fakes.provider.script import Answer, Exactly, HangUp, Silence, Status, Step, Wire
+from tests.fakes.provider.script import STAMP, Answer, Exactly, HangUp, Silence, Status, Step, Wire
 
 _PROTOCOLS: dict[str, ModuleType] = {
     "openai_chat": openai_chat,
@@ -168,7 +169,7 @@ class _Stream:
         else:
             for number, piece in enumerate(self._pieces()):
                 self._connection.pause(faults.pace if number else 0)
-                self._write(piece)
+                self._write(piece.replace(STAMP, b"%d" % time.monotonic_ns()) if faults.stamp else piece)
         self._finish()
 
     def _finish(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 Finish = Literal["stop", "length", "tool_calls", "content_filter", "refusal"]
 Framing = Literal["chunked", "close", "length"]
+STAMP = b"@monotonic@"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Faults:
     `no_end`: without the end marker.  `error_after`: events, then an error event of the vendor's kind.  `garbage_after`:
     events, then bytes that are no events.  `write_size`: bytes of each write, `line_end`: of the events.  `comments`: before
     each event, `comments_only`: nothing else, for ever.  `endless`: the deltas repeat for ever.  `bom`: the stream begins
-    with one.  `gzip`: although nobody asked.
+    with one.  `gzip`: although nobody asked.  `stamp`: `STAMP` in a text becomes the time of its sending (CLOCK_MONOTONIC, ns).
     """
 
     head_after: float = 0
@@ -74,6 +75,7 @@ class Faults:
     endless: bool = False
     bom: bool = False
     gzip: bool = False
+    stamp: bool = False
     framing: Framing = "chunked"
     json_although_stream: bool = False
 
