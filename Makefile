@@ -33,9 +33,8 @@ test: $(VENV)/.dev  ## The whole gate
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-bench: $(VENV)/.dev  ## Every benchmark, one after the other
-	@for each in $$(grep -l '^if __name__ == "__main__"' benchmarks/*.py); do \
-		name=$$(basename "$$each" .py); echo "== benchmarks.$$name"; $(BIN)/python -m "benchmarks.$$name" || exit 1; done
+bench: $(VENV)/.dev  ## Every benchmark, one after the other (ARGS=--full for the figures of benchmarks/README.md)
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

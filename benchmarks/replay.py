@@ -4,8 +4,9 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from actors.replaying import Report, replay_run
+from actors.replaying import replay_run
 from benchmarks.figures import Figure, Size, main
 from benchmarks.fill import Filler, opened, recorded
 from benchmarks.stage import folder, provider
@@ -20,6 +21,7 @@ PIECES: dict[Size, int] = {"tiny": 20, "quick": 2_000, "full": 500}
 EVENTS: dict[Size, int] = {"tiny": 300, "quick": 50_000, "full": 300_000}
 REPLAY_TARGET, CHECK_TARGET = 1.5, 50_000.0
 LONG_RUN = 1_000
+T = TypeVar("T")
 POLICY = Path(__file__).parents[1] / "rss_policy" / "scripts"
 
 
@@ -47,7 +49,7 @@ def _replay(store: Store) -> list[Figure]:
         reading, _ = _timed(lambda: sum(1 for _ in store.log.read(f"run-{run_id}")))
     finally:
         engine.close()
-    assert isinstance(report, Report) and report.equal, report
+    assert report.equal, report
     beside = f"{events:,} events of {report.steps:,} steps in {warm:.2f} s; first replay {cold:.2f} s"
     return [
         Figure("replay of a run, for 1,000 events", warm / events * LONG_RUN, "s", REPLAY_TARGET, beside=beside),
@@ -72,7 +74,7 @@ def _hash_file(path: Path) -> None:
         hashlib.file_digest(file, "sha256")
 
 
-def _timed(work: Callable[[], object]) -> tuple[float, object]:
+def _timed(work: Callable[[], T]) -> tuple[float, T]:
     began = time.perf_counter()
     result = work()
     return time.perf_counter() - began, result

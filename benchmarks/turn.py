@@ -52,8 +52,9 @@ def measure(size: Size) -> Sequence[Figure]:
         try:
             taken = _interleaved(works, ROUNDS[size], WARM_UP[size])
         finally:
-            for each in (*kinds.values(), direct, commits):
-                each.close()
+            for asker in (*kinds.values(), direct):
+                asker.close()
+            commits.close()
     return _figures(taken)
 
 

@@ -55,7 +55,8 @@ class Faults:
     `no_end`: without the end marker.  `error_after`: events, then an error event of the vendor's kind.  `garbage_after`:
     events, then bytes that are no events.  `write_size`: bytes of each write, `line_end`: of the events.  `comments`: before
     each event, `comments_only`: nothing else, for ever.  `endless`: the deltas repeat for ever.  `bom`: the stream begins
-    with one.  `gzip`: although nobody asked.  `stamp`: `STAMP` in a text becomes the time of its sending (CLOCK_MONOTONIC, ns).
+    with one.  `gzip`: although nobody asked.  `stamp`: `STAMP` in a text becomes the
+    CLOCK_MONOTONIC of its sending, in nanoseconds.
     """
 
     head_after: float = 0
