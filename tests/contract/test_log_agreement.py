@@ -193,10 +193,8 @@ class LogsAgree(RuleBasedStateMachine):
             found += [queries.run(None, run), queries.run("ann", run), queries.events(run, after=1, limit=3)]
             found += [queries.session(None, run), queries.session("bob", run), queries.messages(run, limit=4, after=1)]
             found += [queries.messages(run, limit=100, until=3), queries.key("ann", f"k{run}")]
-        sessions = [
-            queries.sessions(None, limit=9, include_ephemeral=True),
-            queries.sessions("ann", limit=1, platform="http"),
-        ]
+        sessions = queries.sessions(None, limit=9, include_ephemeral=True)
+        sessions += queries.sessions("ann", limit=9, platform="http")
         runs = [*queries.runs("bob", limit=9), *queries.runs(None, limit=9, status="running"), *queries.unfinished()]
         counts = {name: count for name, count in queries.counts().items() if count and name != "database_bytes"}
         return [*found, by_id(sessions), by_id(runs), counts]
