@@ -128,6 +128,8 @@ def interrupted_read(number: int) -> Delivery:
 
 def _model_call(provider: str, payload: Mapping[str, Any]) -> ModelCall:
     headers = payload.get("headers") or {}
+    if not isinstance(headers, dict):
+        raise TypeError("headers must be a mapping")
     return ModelCall(
         provider=provider,
         path=str(payload["path"]),
@@ -140,4 +142,9 @@ def _model_call(provider: str, payload: Mapping[str, Any]) -> ModelCall:
 
 def _failed(number: int, deliver: Deliver) -> Callable[[BaseException], None]:
     """A transport that raises has a fault of its own; the script hears of it as of any other failure."""
-    return lambda error: deliver(plain(number, failure("transport_failed", f"{type(error).__name__}: {error}")))
+
+    def failed(error: BaseException) -> None:
+        if not isinstance(error, Refused):  # else the server stops, and recovery tells the script
+            deliver(plain(number, failure("transport_failed", f"{type(error).__name__}: {error}")))
+
+    return failed

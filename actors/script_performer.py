@@ -281,6 +281,10 @@ class ScriptPerformer:
         except Refused:
             again = partial(self._begin_call_again, drive, epoch, call, effect)
             self._needs.later(("call", drive.run_id, call.number), RETRY_BUSY, again)
+        except Exception:
+            # A script must not wait for ever for a call that nobody performs.
+            logger.exception("%s: call %s could not be performed", drive.run_id, call.number)
+            self._arrive(drive, epoch, plain(call.number, failure("internal_error", "the call could not be performed")))
         if unwanted:
             self._needs.calls.stop_tool(drive.run_id, call.number)
 

@@ -43,7 +43,11 @@ class ToolPerformer:
             report(ReportTool(call.call, attempt, self._cleaned(result)))
 
         def failed(error: BaseException) -> None:
-            # The tool has a fault of its own; what it did is not known, so it says so.
+            if isinstance(error, Refused):  # the server stops before the tool began
+                self._done(call)
+                report(ReportTool(call.call, attempt, ToolResult("cancelled", "")))
+                return
+            # The tool has a fault of its own; the model reads that, and no detail that it could leak.
             logger.error("tool %s of %s failed: %s", call.name, call.run_id, type(error).__name__, exc_info=error)
             self._done(call)
             problem = {"code": "tool_failed", "message": f"the tool failed: {type(error).__name__}"}

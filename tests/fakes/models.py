@@ -56,12 +56,14 @@ class ScriptedExchange:
         self._plan, self._call = plan, call
         self._left = list(plan.batches)
         self._cut = threading.Event()
+        self.opened = False
 
     @property
     def cut(self) -> bool:
         return self._cut.is_set()
 
     def open(self) -> dict[str, Any]:
+        self.opened = True
         if self._plan.stuck:
             self._cut.wait(10)
         if self.cut:
