@@ -62,12 +62,16 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         system_role: the role of the system prompt.
         reasoning_field: under which name reasoning is asked for; None where it cannot be.
         reasoning_replay: whose reasoning goes back with the next request: of all answers, of turns with tool calls, of none.
+            Only Chat Completions leaves that open; the other two protocols want it back always.
+        cache: how the provider is told what to cache, where it must be told: by marks on fixed places, or besides by its own
+            automatic caching of the whole conversation.
     """
 
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     system_role: Literal["system", "developer"] = "system"
     reasoning_field: Literal["reasoning_effort", "reasoning"] | None = None
     reasoning_replay: Replay = "never"
+    cache: Literal["marks", "automatic"] = "marks"
 
 
 class ProviderProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -122,6 +126,9 @@ def bundled() -> dict[str, ProviderProfile]:
 def overlaid(name: str, settings: Mapping[str, Any]) -> ProviderProfile:
     """Return the bundled profile of this name, else `custom`, with a configuration's settings laid over it.
 
+    A setting of `adapter` holds for all models.  Whoever speaks Anthropic's protocol wants the key as `x-api-key`, unless
+    `auth` says otherwise; and what only a vendor's own server can do is not asked of another `base_url`.
+
     `settings` has keys of `ProviderProfile` but `wire`, plus `reasoning_replay`; `models` may be a list of ids, `prices`
     maps ids to prices.  A value of None leaves the profile's; tables are laid over key by key.
 
@@ -131,6 +138,12 @@ def overlaid(name: str, settings: Mapping[str, Any]) -> ProviderProfile:
     table: dict[str, Any] = msgspec.to_builtins(bundled().get(name, bundled()["custom"]))
     given = {key: value for key, value in settings.items() if value is not None}
     models, prices = given.pop("models", {}), given.pop("prices", {})
+    if "base_url" in given:
+        table["wire"].pop("cache", None)
+    if "adapter" in given or "base_url" in given:
+        table["models"] = {model: {**about, "adapter": None} for model, about in table["models"].items()}
+    if given.get("adapter") == "anthropic_messages" and table["auth"] == "bearer":
+        table["auth"] = "x-api-key"
     if (replay := given.pop("reasoning_replay", None)) is not None:
         table["wire"]["reasoning_replay"] = replay
     for key in ("headers", "capabilities"):

@@ -70,6 +70,33 @@ def test_a_provider_that_nobody_knows_starts_from_custom() -> None:
     assert (seen["capabilities"], seen["reasoning_replay"]) == ({"images": False}, "always")
 
 
+def test_models_of_openai_that_reason_are_asked_by_responses_unless_the_configuration_says_otherwise() -> None:
+    models = describe(bundled()["openai"])["models"]
+    assert (models["gpt-5"]["adapter"], models["gpt-4.1"].get("adapter")) == ("openai_responses", None)
+    for settings in ({"adapter": "openai_chat"}, {"base_url": "https://proxy.test/v1"}):
+        assert describe(overlaid("openai", settings))["models"]["gpt-5"].get("adapter") is None
+    assert describe(overlaid("openai", {"adapter": "openai_responses"}))["adapter"] == "openai_responses"
+
+
+def test_whoever_speaks_anthropics_protocol_wants_the_key_in_its_header() -> None:
+    assert overlaid("mine", {"adapter": "anthropic_messages"}).auth == "x-api-key"
+    assert overlaid("mine", {"adapter": "anthropic_messages", "auth": "bearer"}).auth == "bearer"
+    assert overlaid("local", {"adapter": "anthropic_messages"}).auth == "none"
+
+
+def test_automatic_caching_is_asked_of_the_vendors_own_server_only() -> None:
+    assert describe(bundled()["anthropic"])["cache"] == "automatic"
+    assert describe(overlaid("anthropic", {"base_url": "https://proxy.test/v1"}))["cache"] == "marks"
+
+
+def test_every_profile_says_which_reasoning_goes_back() -> None:
+    rules = {name: describe(profile)["reasoning_replay"] for name, profile in bundled().items()}
+    assert rules == {
+        "openai": "never", "openrouter": "tool_turns", "deepseek": "tool_turns", "opencode_zen": "tool_turns",
+        "opencode_go": "tool_turns", "anthropic": "always", "local": "never", "custom": "never",
+    }  # fmt: skip
+
+
 def test_a_wrong_setting_is_refused_by_the_providers_name() -> None:
     with pytest.raises(ProfileRefused, match=r"providers\.openai: .*imagess"):
         overlaid("openai", {"capabilities": {"imagess": True}})

@@ -24,6 +24,7 @@ MESSAGES_NAME_LIMIT = 128
 MESSAGES_DEFAULT_MAX_TOKENS = 8_192
 MESSAGES_LEAST_THINKING = 1_024
 MESSAGES_BUDGETS: dict[str, int] = {"minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 16_384, "xhigh": 32_768}
+MESSAGES_HEADERS: dict[str, str] = {"anthropic-version": "2023-06-01"}
 MESSAGES_MARK: dict[str, str] = {"type": "ephemeral"}
 
 
@@ -50,7 +51,7 @@ def messages_encode(request: Json, provider: Json) -> Json:
     fault = gate_messages_request(body)
     if fault is not None:
         return {"ok": False, "error": fault}
-    return {"ok": True, "path": "/messages", "body": body, "headers": {}, "repairs": sorted(repairs)}
+    return {"ok": True, "path": "/messages", "body": body, "headers": MESSAGES_HEADERS, "repairs": sorted(repairs)}
 
 
 def messages_error(status: int, headers: Json, body_text: str) -> Json:
