@@ -117,9 +117,9 @@ def passed_on(given: Json) -> Json:
 def _check(name: str, value: Any) -> None:
     if name not in FIELDS and name not in OWN_FIELDS:
         fault = unknown("unknown_field", name, [*FIELDS, *OWN_FIELDS])
-        near = fault.detail.partition("; ")[2] if "did you mean" in fault.detail else ""
-        hint = near or "what only your provider takes goes into `provider_options`."
-        raise ApiError("unknown_field", f"`{fault.param}` is unknown; {hint}", param=fault.param)
+        near = fault.detail if "did you mean" in fault.detail else f"`{fault.param}` is unknown."
+        hint = "What only your provider takes goes into `provider_options`."
+        raise ApiError("unknown_field", f"{near} {hint}", param=fault.param)
     field = FIELDS.get(name)
     if field is not None and field.does == REFUSE and value not in field.harmless:
         raise ApiError("unsupported_field", f"`{name}` is not supported. {field.note}", param=name)

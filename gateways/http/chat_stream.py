@@ -2,7 +2,7 @@
 
 Text that was sent cannot be taken back.  So where the model's attempt is discarded after some of it was shown, the retried
 answer goes on silently as long as it repeats what the client has; at the first difference the stream ends with the error
-`attempt_discarded`.  What a client has read is always the beginning of the answer on record, or it is told.
+`attempt_discarded`.  So a client never reads a mixture of two answers.
 """
 
 from typing import Any

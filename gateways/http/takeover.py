@@ -95,7 +95,7 @@ class ProblemTask(ErrorTask):  # type: ignore[misc,unused-ignore]
         self.content_length = len(reply.body)
         self.write(reply.body)
         if reply.status in _UNREAD:
-            _linger(self.channel.socket)
+            _linger(self.channel)
 
 
 class ProblemChannel(HTTPChannel):  # type: ignore[misc,unused-ignore]
@@ -104,10 +104,15 @@ class ProblemChannel(HTTPChannel):  # type: ignore[misc,unused-ignore]
     error_task_class = ProblemTask
 
 
-def _linger(sock: Any) -> None:
-    """Read away what the client still sends, for a moment: closing on unread bytes would reset our answer away."""
+def _linger(channel: Any) -> None:
+    """Read away what the client still sends, for a moment: closing on unread bytes would reset our answer away.
+
+    It reads from a duplicate of the socket; waitress is told to let go of its own, or it would read along.
+    """
     until = time.monotonic() + LINGER_SECONDS
-    with contextlib.suppress(OSError, AttributeError, ValueError):  # waitress may close it meanwhile
+    with contextlib.suppress(OSError, AttributeError), socket.socket(fileno=os.dup(channel.socket.fileno())) as sock:
+        channel.close_when_flushed = True
+        channel.server.pull_trigger()
         poll = select.poll()
         poll.register(sock, select.POLLIN)
         sock.shutdown(socket.SHUT_WR)

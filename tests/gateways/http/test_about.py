@@ -1,6 +1,8 @@
 """Health, readiness, metrics, the OpenAPI document, and that all of them tell of what is there."""
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, get_args
 
 import jsonschema
@@ -64,6 +66,12 @@ def test_every_route_is_in_the_document_and_nothing_else() -> None:
     described = {(method.upper(), path) for path, each in DOCUMENT["paths"].items() for method in each}
     assert described == {(route.method, route.path.replace(":path}", "}")) for route in ROUTES}
     assert len(BY_PLACE) == len(ROUTES)
+
+
+def test_the_page_on_the_api_lists_every_route_with_its_scope_and_nothing_else() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "http.md").read_text()
+    rows = re.findall(r"^\| ([A-Z]+) \| `([^`]+)` \| (\w+) \|", page, re.MULTILINE)
+    assert rows == [(each.method, each.path.replace(":path}", "}"), each.scope or "none") for each in ROUTES]
 
 
 def test_every_path_of_the_document_is_routed(site: Site) -> None:

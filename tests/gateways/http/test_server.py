@@ -61,7 +61,7 @@ def test_a_completion_that_waits_at_shutdown_is_told_and_its_run_stays(served: S
         target=lambda: answers.append(requests.post(f"{served.url}/v1/chat/completions", json=CHAT, timeout=10))
     )
     waiting.start()
-    assert within(5, lambda: served.server.gateway.workers.taken == 1)
+    assert within(5, lambda: len(served.service.inbounds) == 1)
     began = time.monotonic()
     served.server.stop()
     waiting.join(5)
