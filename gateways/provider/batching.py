@@ -1,7 +1,8 @@
 """Coalescing of a stream: raw bytes go in as they come, batches come out at a pace that the log can keep.
 
-The first batch is handed over at once, each later one 40 ms after the one before it, sooner at 2 KB and at the end.  The
-rule looks at sizes and times only, because no provider's format is known here.
+The first two batches are handed over at once (the first of many streams holds no text yet, and nobody should wait for the
+second), each later one 40 ms after the one before it, sooner at 2 KB and at the end.  The rule looks at sizes and times
+only, because no provider's format is known here.
 """
 
 import threading
@@ -12,6 +13,7 @@ from typing import Final
 from actors.ports import StreamBatch
 from gateways.provider.errors import Broken
 
+EAGER: Final = 2
 WINDOW: Final = 0.040
 ENOUGH: Final = 2048
 BOUND: Final = 1 << 20
@@ -26,6 +28,7 @@ class BatchBuffer:
         self._bytes = bytearray()
         self._events = 0
         self._not_before = 0.0
+        self._taken = 0
         self._ended = False
         self._error: Broken | None = None
 
@@ -69,6 +72,8 @@ class BatchBuffer:
         raw = bytes(self._bytes)
         self._bytes.clear()
         self._events = 0
-        self._not_before = self._monotonic() + WINDOW
+        self._taken += 1
+        if self._taken >= EAGER:
+            self._not_before = self._monotonic() + WINDOW
         self._changed.notify_all()
         return StreamBatch(raw, self._ended, self._error.as_error() if self._error else None)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from actors.ports import StreamBatch
-from gateways.provider.batching import BOUND, ENOUGH, WINDOW, BatchBuffer
+from gateways.provider.batching import BOUND, EAGER, ENOUGH, WINDOW, BatchBuffer
 from gateways.provider.deadlines import Watchdog
 from gateways.provider.errors import Broken
 from tests.fakes.clock import ManualClock
@@ -26,16 +26,22 @@ def taken(buffer: BatchBuffer, seconds: float = 0.05) -> StreamBatch | None:
     return found[0]
 
 
-def test_the_first_event_is_due_at_once() -> None:
+def after_the_eager_ones(buffer: BatchBuffer) -> BatchBuffer:
+    for _ in range(EAGER):
+        buffer.put(b"0", 1)
+        buffer.take()
+    return buffer
+
+
+def test_the_first_two_events_are_due_at_once_for_the_first_may_hold_no_text() -> None:
     buffer = BatchBuffer(ManualClock().monotonic)
-    buffer.put(b"data: a\n\n", 1)
-    assert taken(buffer) == StreamBatch(b"data: a\n\n", False)
+    for raw in (b"data: a\n\n", b"data: b\n\n"):
+        buffer.put(raw, 1)
+        assert taken(buffer) == StreamBatch(raw, False)
 
 
 def test_the_next_is_due_after_the_window_and_holds_all_that_came() -> None:
-    buffer = BatchBuffer()
-    buffer.put(b"1", 1)
-    buffer.take()
+    buffer = after_the_eager_ones(BatchBuffer())
     began = time.monotonic()
     buffer.put(b"2", 1)
     buffer.put(b"3", 1)
@@ -44,17 +50,13 @@ def test_the_next_is_due_after_the_window_and_holds_all_that_came() -> None:
 
 
 def test_within_the_window_nothing_is_due() -> None:
-    buffer = BatchBuffer(ManualClock().monotonic)
-    buffer.put(b"1", 1)
-    buffer.take()
+    buffer = after_the_eager_ones(BatchBuffer(ManualClock().monotonic))
     buffer.put(b"2", 1)
     assert taken(buffer, 0.02) is None
 
 
 def test_two_kilobytes_are_due_at_once() -> None:
-    buffer = BatchBuffer(ManualClock().monotonic)
-    buffer.put(b"1", 1)
-    buffer.take()
+    buffer = after_the_eager_ones(BatchBuffer(ManualClock().monotonic))
     buffer.put(b"x" * ENOUGH, 1)
     assert taken(buffer) is not None
 
