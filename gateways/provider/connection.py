@@ -8,6 +8,7 @@ import contextlib
 import functools
 import socket
 import ssl
+import struct
 import threading
 from collections.abc import Callable
 from http.cookiejar import DefaultCookiePolicy
@@ -23,6 +24,7 @@ from gateways.provider.addresses import AddressRule, addresses_of, kind_of
 from gateways.provider.errors import Broken, BrokenCode
 from gateways.provider.settings import Endpoint
 
+_RESET_AT_CLOSE: Final = struct.pack("ii", 1, 0)
 _REFUSED: Final = "nothing listens there (connection refused)"
 
 
@@ -58,6 +60,8 @@ class Wire:
         with self._lock:
             if self._holder is holder and self._twin is not None:
                 with contextlib.suppress(OSError):
+                    # a provider that writes into a full window notices a reset only, not that we have gone
+                    self._twin.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
                     self._twin.shutdown(socket.SHUT_RDWR)
 
     def _close_if_free(self) -> None:

@@ -325,5 +325,10 @@ def test_a_reader_that_does_not_read_holds_the_provider_back_and_no_memory(fake:
     batch = exchange.read()
     assert 1 << 20 <= len(batch.raw) < 3 << 20
     assert batch.error is None
+    time.sleep(0.2)  # it is full again
     exchange.cancel()
     assert fake.wait_disconnected()
+    deadline = time.monotonic() + 5
+    while (left := [t for t in threading.enumerate() if t.name == "provider-stream"]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert left == []
