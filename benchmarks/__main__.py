@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-PROGRAM = '\nif __name__ == "__main__":'
-"""What a benchmark ends with, and a shared piece does not."""
+PROGRAM = "    main(measure)"
+"""What a benchmark ends with; a shared piece does not."""
 
 
 def main() -> None:
