@@ -68,7 +68,7 @@ class Exchange(Protocol):
         """
 
     def read(self) -> StreamBatch:
-        """Wait for the next batch: the first at once, then at most one per 40 ms, sooner at 2 KB or at the stream's end."""
+        """Wait for the next batch: the first two at once, then one per 40 ms at most, sooner at 2 KB or at the end."""
 
     def cancel(self) -> None:
         """Cut the connection now; a blocked `open` or `read` returns with the error code `cancelled`."""
