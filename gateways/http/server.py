@@ -77,6 +77,7 @@ class HttpServer:
             outbuf_high_watermark=1024 * 1024,
             backlog=BACKLOG,
             channel_timeout=120,
+            log_socket_errors=False,  # with a traceback, where a client hangs up or its socket was taken over
             clear_untrusted_proxy_headers=False,  # they take rights away here, so an untrusted one is welcome
             ident="deedbox",
         )
