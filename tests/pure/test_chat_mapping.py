@@ -203,11 +203,46 @@ def test_an_answer_may_be_echoed_as_a_client_got_it() -> None:
         ([{"role": "tool", "content": "x"}], "missing_field", "messages.0.tool_call_id"),
         ([{"role": "assistant", "tool_calls": [{"id": "c"}]}, USER], "invalid_message", "messages.0.tool_calls.0"),
         ([USER] * 2001, "too_many_messages", "messages"),
+        ([{"role": "user", "content": ["x"]}], "invalid_message", "messages.0.content.0"),
+        (
+            [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}],
+            "invalid_message",
+            "messages.0.content.0.image_url",
+        ),
+        (
+            [{"role": "user", "content": [{"type": "file", "file": {"file_id": "x"}}]}],
+            "invalid_message",
+            "messages.0.content.0.file",
+        ),
+        (
+            [{"role": "user", "content": [{"type": "text", "text": "x", "mood": 1}]}],
+            "unsupported_field",
+            "messages.0.content.0.mood",
+        ),
+        ([{"role": "system", "content": 5}, USER], "invalid_message", "messages.0.content"),
+        ([{"role": "system", "content": [{"type": "image_url"}]}, USER], "invalid_message", "messages.0.content.0"),
+        ([{"role": "assistant", "content": [{"type": "image"}]}, USER], "invalid_message", "messages.0.content.0"),
+        ([{"role": "assistant", "tool_calls": {}, "content": "x"}, USER], "invalid_message", "messages.0.tool_calls"),
     ],
 )
 def test_a_message_that_cannot_be_used_is_refused_with_its_place(messages: Any, code: str, param: str) -> None:
     error = refused(messages=messages)
     assert (error.code, error.param) == (code, param)
+
+
+def test_an_answer_in_parts_and_a_refusal_become_parts() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "b"}]
+    messages = [USER, {"role": "assistant", "content": parts, "refusal": "c"}, USER]
+    assert ask(messages=messages).inbound.history[1]["content"] == [
+        {"type": "text", "text": "a"},
+        {"type": "refusal", "text": "b"},
+        {"type": "refusal", "text": "c"},
+    ]
+
+
+def test_a_named_user_keeps_the_name() -> None:
+    assert ask(messages=[USER | {"name": "ann"}], user="u-1").inbound.input[0]["name"] == "ann"
+    assert ask(user="u-1").inbound.user_id == "u-1"
 
 
 def test_blank_messages_of_the_past_are_left_out_for_no_provider_takes_them() -> None:

@@ -10,7 +10,9 @@ from typing import Any
 import falcon.testing
 import pytest
 
+from eventstore.log import EventLog
 from eventstore.memory import MemoryLog
+from eventstore.queries import Queries
 from gateways.http.gateway import Gateway
 from gateways.http.ports import HttpPorts, HttpSettings, ModelOffer, Readiness
 from gateways.http.server import HttpServer
@@ -25,7 +27,7 @@ OFFERS = (ModelOffer("default", profile="default"), ModelOffer("vendor/small", "
 class World:
     """What a test needs of the server's inside."""
 
-    log: MemoryLog
+    log: EventLog
     service: FakeService
     tokens: TokenFile
     clock: ManualClock
@@ -130,14 +132,13 @@ def settings() -> HttpSettings:
     return HttpSettings(address=("127.0.0.1", 0), threads=12, heartbeat_seconds=0.6, first_event_seconds=5.0)
 
 
-@pytest.fixture
-def world(tmp_path: Path, settings: HttpSettings) -> Iterator[World]:
-    log = MemoryLog()
-    service = FakeService(log, log.queries)
+def world_over(log: EventLog, queries: Queries, tmp_path: Path, settings: HttpSettings) -> World:
+    """Make a world over any log."""
+    service = FakeService(log, queries)
     tokens, clock = TokenFile(tmp_path / "tokens.json"), ManualClock()
     ports = HttpPorts(
         service=service,
-        queries=log.queries,
+        queries=queries,
         subscribe=log.subscribe,
         tokens=tokens,
         clock=clock,
@@ -146,7 +147,13 @@ def world(tmp_path: Path, settings: HttpSettings) -> Iterator[World]:
         settings=settings,
         gauges={"policy_workers": lambda: 3},
     )
-    yield World(log, service, tokens, clock, ports)
+    return World(log, service, tokens, clock, ports)
+
+
+@pytest.fixture
+def world(tmp_path: Path, settings: HttpSettings) -> Iterator[World]:
+    log = MemoryLog()
+    yield world_over(log, log.queries, tmp_path, settings)
     log.close()
 
 
