@@ -49,10 +49,11 @@ def messages_join(turns: list[Json], role: str, blocks: list[Json]) -> None:
 def messages_settled(turns: list[Json], repairs: Json) -> list[Json]:
     """Return the turns with the assistant's mended: server tools' calls with their results, no thinking at the end."""
     settled: list[Json] = []
+    seen: Json = {}
     for number, turn in enumerate(turns):
         blocks = turn["content"]
         if turn["role"] == "assistant":
-            blocks = messages_server_pairs(blocks, number == len(turns) - 1)
+            blocks = messages_server_pairs(blocks, number == len(turns) - 1, seen)
             while blocks and blocks[-1]["type"] in MESSAGES_THINKING:
                 blocks = blocks[:-1]
             if len(blocks) < len(turn["content"]):
@@ -61,17 +62,25 @@ def messages_settled(turns: list[Json], repairs: Json) -> list[Json]:
     return settled
 
 
-def messages_server_pairs(blocks: list[Json], last: bool) -> list[Json]:
-    """Return the blocks without server tools' calls that lack their result, and the other way round."""
-    called = [block.get("id") for block in blocks if block["type"] in MESSAGES_SERVER_CALLS]
-    answered = [block.get("tool_use_id") for block in blocks if messages_is_result(block)]
+def messages_server_pairs(blocks: list[Json], last: bool, seen: Json) -> list[Json]:
+    """Return the blocks without server tools' calls that lack their result, the other way round, or came before.
+
+    `seen` holds the ids of such calls: "called", or "answered".
+    """
     kept: list[Json] = []
     for number, block in enumerate(blocks):
-        goes_on = last and number == len(blocks) - 1
-        if block["type"] in MESSAGES_SERVER_CALLS and block.get("id") not in answered and not goes_on:
-            continue
-        if messages_is_result(block) and block.get("tool_use_id") not in called:
-            continue
+        if block["type"] in MESSAGES_SERVER_CALLS:
+            call_id = text_of(block.get("id"))
+            behind = blocks[number + 1 :]
+            answered = any(messages_is_result(one) and one.get("tool_use_id") == call_id for one in behind)
+            if call_id in seen or not (answered or (last and not behind)):
+                continue
+            seen[call_id] = "called"
+        elif messages_is_result(block):
+            call_id = text_of(block.get("tool_use_id"))
+            if seen.get(call_id) != "called":
+                continue
+            seen[call_id] = "answered"
         kept.append(block)
     return kept
 

@@ -86,8 +86,8 @@ def fit_calls(request: Json, provider: Json, rule: Json) -> list[Json]:
     rule  {"longest": characters of an id, "plain": only a-z A-Z 0-9 _ and -, "once": ids are unique in the whole request,
           not only in their message}
 
-    An id that its own provider gave stays, unless it is there twice.  What becomes of an id depends on what is before it
-    only, so that it stays the same when the history grows.
+    An id that its own provider gave stays, unless it is there twice or the protocol has no room for it.  What becomes of
+    an id depends on what is before it only, so that it stays the same when the history grows.
     """
     fitted: list[Json] = []
     taken: Json = {}
@@ -112,7 +112,7 @@ def fit_call(part: Json, own: bool, rule: Json, taken: Json) -> Json:
     if part["type"] != "tool_call":
         return part
     given = text_of(part["id"])
-    fitting = given if own else given[: rule["longest"]]
+    fitting = given if own and not rule["once"] else given[: rule["longest"]]
     if rule["plain"]:
         fitting = "".join([letter if fit_name_ok(letter, 1) else "_" for letter in fitting])
     fitting = fitting or "call"

@@ -50,15 +50,11 @@ def gate_responses_items(items: list[Any]) -> Json | None:
             called[text_of(item.get("call_id"))] = "answered"
         elif kind == "reasoning":
             fault = gate_responses_reasoning(where, item, items[number + 1 : number + 2])
-        fault = fault or (gate_fault(where, "calls before have no results") if gate_responses_late(kind, called) else None)
+        if fault is None and item.get("role") == "user" and "open" in called.values():
+            fault = gate_fault(where, "calls before have no results")
         if fault is not None:
             return fault
     return gate_fault("input", "calls at the end have no results") if "open" in called.values() else None
-
-
-def gate_responses_late(kind: str, called: Json) -> bool:
-    """Return whether a message comes while a call before it waits for its result."""
-    return kind == "message" and "open" in called.values()
 
 
 def gate_responses_message(where: str, item: Json) -> Json | None:
@@ -72,8 +68,8 @@ def gate_responses_message(where: str, item: Json) -> Json | None:
 def gate_responses_call(where: str, item: Json, called: Json) -> Json | None:
     """Return the fault of a call."""
     call_id = text_of(item.get("call_id"))
-    if not call_id or call_id in called:
-        return gate_fault(where, f"the call id {call_id!r} is missing or there twice")
+    if not 0 < len(call_id) <= GATE_RESPONSES_NAME or call_id in called:
+        return gate_fault(where, f"the call id {call_id!r} is missing, too long, or there twice")
     return gate_named(where, item.get("name"), GATE_RESPONSES_NAME) or gate_arguments(where, item.get("arguments"))
 
 

@@ -98,7 +98,7 @@ def chat_response_format(wanted: Json) -> Json:
 def chat_messages(request: Json, provider: Json) -> list[Json]:
     """Return the messages on the wire: the system prompt first, then each canonical message in order."""
     wire: list[Json] = []
-    if request["system"]:
+    if request["system"].strip():
         wire.append({"role": provider.get("system_role") or "system", "content": request["system"]})
     with_reasoning = chat_replayed(request["messages"], provider.get("reasoning_replay") or "never")
     for number, message in enumerate(fit_calls(request, provider, CHAT_ID_RULE)):

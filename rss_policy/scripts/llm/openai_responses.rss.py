@@ -125,6 +125,7 @@ def responses_format(wanted: Json) -> Json:
 def responses_input(request: Json, provider: Json, stored: bool) -> list[Json]:
     """Return the messages as input items, in order."""
     items: list[Json] = []
+    seen: Json = {}
     for message in fit_calls(request, provider, RESPONSES_ID_RULE):
         if message["role"] == "tool":
             items.append({
@@ -133,7 +134,7 @@ def responses_input(request: Json, provider: Json, stored: bool) -> list[Json]:
         elif message["role"] == "user":
             items.append({"role": "user", "content": [responses_user_part(part) for part in message["content"]]})
         else:
-            items.extend(responses_input_items(message, fit_own(message, request, provider), stored))
+            items.extend(responses_input_items(message, fit_own(message, request, provider), stored, seen))
     return items
 
 

@@ -69,11 +69,19 @@ def responses_without(value: Json, names: tuple[str, ...]) -> Json:
     return {name: held for name, held in value.items() if name not in names}
 
 
-def responses_input_items(message: Json, own: bool, stored: bool) -> list[Json]:
-    """Return one assistant message as input items; what another provider or model made is dropped whole but its words."""
+def responses_input_items(message: Json, own: bool, stored: bool, seen: Json) -> list[Json]:
+    """Return one assistant message as input items; what another provider or model made is dropped whole but its words.
+
+    `seen` holds the items' ids that are in the input already: none may be there twice.
+    """
     items: list[Json] = []
     for part in message["content"]:
         raw = dict_of(dict_of(part.get("raw")).get("responses_item")) if own else {}
+        own_id = text_of(raw.get("id"))
+        if own_id in seen and not (items and items[-1].get("type") == "message" and items[-1].get("id") == own_id):
+            raw = {}
+        elif own_id:
+            seen[own_id] = True
         if part["type"] == "tool_call":
             items.append(responses_call_item(part, raw))
         elif part["type"] == "reasoning":
@@ -83,7 +91,15 @@ def responses_input_items(message: Json, own: bool, stored: bool) -> list[Json]:
             responses_put_text(items, part, raw)
     while items and items[-1].get("type") == "reasoning":
         items = items[:-1]
+    if not own:
+        items = responses_calls_last(items)
     return [{"role": "assistant", "content": responses_plain(item)} if responses_is_plain(item) else item for item in items]
+
+
+def responses_calls_last(items: list[Json]) -> list[Json]:
+    """Return items with the calls behind the words, as their results come next; a model's own items keep their order."""
+    calls = [item for item in items if item.get("type") == "function_call"]
+    return [item for item in items if item.get("type") != "function_call"] + calls
 
 
 def responses_goes_back(item: Json, stored: bool) -> bool:
