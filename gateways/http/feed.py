@@ -24,7 +24,8 @@ class Watch:
     def wait(self, seconds: float) -> bool:
         """Wait for news, at most so long; True if there is some."""
         came = self._news.wait(seconds)
-        self._news.clear()
+        if came:  # news that comes just after a wait was over is kept for the next one
+            self._news.clear()
         return came
 
     def leave(self) -> None:
