@@ -95,16 +95,17 @@ def test_a_provider_that_reads_slowly_is_given_more_time_than_to_connect() -> No
     def serve(listener: socket.socket) -> None:
         sock, _ = listener.accept()
         with sock:
-            time.sleep(0.6)
+            time.sleep(1.3)
             while not sock.recv(1 << 20).endswith(b'"}'):
                 pass
             sock.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(20)
         thread = threading.Thread(target=serve, args=(listener,))
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-        endpoint = Endpoint("slow", url, timeouts=Timeouts(connect=0.2))
+        endpoint = Endpoint("slow", url, timeouts=Timeouts(connect=0.6))
         with closing(ProviderTransport(lambda _: endpoint, SystemClock())) as transport:
             outcome = transport.exchange(ModelCall("slow", "/x", {"x": "y" * (20 << 20)}, stream=False)).open()
         thread.join()
