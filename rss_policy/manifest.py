@@ -36,10 +36,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     host_calls: int = 200_000
     step_acts: int = 10_000
     context_bytes: int = 2_000_000
-    event_bytes: int = 1_000_000
+    event_bytes: int = 4_000_000
     call_bytes: int = 8_000_000
     outcome_bytes: int = 8_000_000
-    result_bytes: int = 1_000_000
+    result_bytes: int = 4_000_000
 
     def wider(self, factor: int) -> "Limits":
         """Return the same limits, all of them `factor` times wider."""
