@@ -32,10 +32,13 @@ from gateways.provider.transport import ProviderTransport
 from gateways.providers import EMBEDDED, LOCAL, Providers
 from gateways.settings import actor_settings, http_settings
 from rss_policy.engine import MontyEngine
+from rss_policy.seats import Parking
 from rss_policy.shelf import Shelf
 
 HTTP_STOP_S, ACTORS_STOP_S = 2.0, 2.0
 """Seconds, so that a stop takes less than five."""
+READY_WORKERS = 2
+"""Policy workers with the policy loaded, before anybody asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,9 @@ def serving(loaded: Loaded, parts: Parts | None = None) -> Iterator[Server]:
         redactor = Redactor(providers.secrets())
         store = parts.store(data_dir, redactor, holder=f"serving {loaded.config.server.address}")
         stop.callback(store.close)
-        engine = MontyEngine(loaded.config.limits.policy_workers, redacted=redactor.json)
+        engine = MontyEngine(
+            loaded.config.limits.policy_workers, parking=Parking(ready=READY_WORKERS), redacted=redactor.json
+        )
         stop.callback(engine.close)
         embedded = parts.embedded(data_dir, parts.clock)
         if EMBEDDED in _wanted(loaded, choice):

@@ -17,6 +17,7 @@ from rss_policy.lease import Lease
 from rss_policy.live import LiveScript
 from rss_policy.loader import load_archive
 from rss_policy.manifest import Limits
+from rss_policy.ready import Ready
 from rss_policy.replay import LimitMet, Redacted, follow
 from rss_policy.script import BundleRef, Halt, RecordedStep
 from rss_policy.seats import Parking, Seats
@@ -36,7 +37,7 @@ class MontyEngine:
         workers: most worker processes at a time.
         limits: backstops; a bundle's manifest can only narrow them.
         checkout_timeout: seconds to wait for a worker before EngineBusy.
-        parking: when a script that waits gives its worker back, and how much parked state is kept.
+        parking: when a script that waits gives its worker back, how much parked state is kept, how many workers are ready.
         redacted: what the log makes of an event before it is recorded; a replay compares what came of it.
         monotonic: the clock for idleness and the step limit.
     """
@@ -59,6 +60,7 @@ class MontyEngine:
         self._pool = Monty(min_processes=1, max_processes=workers, checkout_timeout=checkout_timeout)
         self._pool.__enter__()
         self.seats = Seats(workers, checkout_timeout, parking, monotonic)
+        self._ready = Ready(parking.ready, self.seats, self._load)
 
     @property
     def version(self) -> str:
@@ -101,6 +103,7 @@ class MontyEngine:
         """End all workers; scripts that are open raise WorkerLost."""
         if not self._closed:
             self._closed = True
+            self._ready.close()
             self.seats.close()
             self._pool.__exit__(None, None, None)
 
@@ -114,6 +117,18 @@ class MontyEngine:
         if self._closed:
             raise EngineFailed("the engine is closed")
         self.seats.take()
+        return self._seated(limits, typed=typed)
+
+    def ready(self, bundle: Bundle, limits: Limits) -> Lease | None:
+        """Return a worker that has the bundle loaded, if one is ready."""
+        return self._ready.take(bundle, limits)
+
+    def released(self, bundle: Bundle, limits: Limits) -> None:
+        """Make a worker ready for the next run of this bundle, now that one is free."""
+        if limits == self._limits.narrowed(bundle.manifest.limits):  # not for a replay's wider ones
+            self._ready.want(bundle, limits)
+
+    def _seated(self, limits: Limits, *, typed: bool = False) -> Lease:
         try:
             return Lease(self._pool, limits, self.seats.free, typed=typed)
         except TimeoutError as fault:
@@ -177,6 +192,21 @@ class MontyEngine:
         except BaseException:
             script.close()
             raise
+
+    def _load(self, bundle: Bundle, limits: Limits) -> Lease:
+        """Return a worker with the bundle loaded, on a seat that was taken for it and is given back where this fails."""
+        with self._lock:
+            dump = self._prepared.get((bundle.digest, limits))
+        if dump is None:
+            self.seats.free()
+            raise EngineFailed("the bundle is not kept any more")
+        lease = self._seated(limits)
+        try:
+            lease.session.load_session(dump)
+        except BaseException:
+            lease.give_back()
+            raise
+        return lease
 
     def _prepare(self, bundle: Bundle, limits: Limits) -> bytes:
         lease = self.lease(limits)

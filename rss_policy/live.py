@@ -29,6 +29,12 @@ class Host(Protocol):
     def prepared(self, bundle: Bundle, limits: Limits) -> bytes:
         """Return the dump of a session with the bundle loaded."""
 
+    def ready(self, bundle: Bundle, limits: Limits) -> Lease | None:
+        """Return a worker that has the bundle loaded, if there is one."""
+
+    def released(self, bundle: Bundle, limits: Limits) -> None:
+        """Hear that a worker that ran this bundle is free again."""
+
 
 def _unobserved(_act: Act) -> None:
     """Watch nothing: only a replay compares acts."""
@@ -158,10 +164,14 @@ class LiveScript:
         return halt
 
     def _first(self) -> SyncSnapshot:
-        dump = self._host.prepared(self._bundle, self._drive.limits)
-        session = self._take().session
-        session.load_session(dump)
-        return session.feed_start(ENTRY_FEED, print_callback=discard_output)
+        lease = self._host.ready(self._bundle, self._drive.limits)
+        if lease is None:
+            dump = self._host.prepared(self._bundle, self._drive.limits)
+            lease = self._take()
+            lease.session.load_session(dump)
+        else:
+            self._hold(lease)
+        return lease.session.feed_start(ENTRY_FEED, print_callback=discard_output)
 
     def _resumed(self) -> SyncSnapshot:
         if self._waiting is None:
@@ -179,16 +189,20 @@ class LiveScript:
         return snapshot
 
     def _take(self) -> Lease:
-        self._lease = self._host.lease(self._drive.limits)
+        return self._hold(self._host.lease(self._drive.limits))
+
+    def _hold(self, lease: Lease) -> Lease:
+        self._lease = lease
         if self._lost is not None:
             raise WorkerLost(self._lost)
-        return self._lease
+        return lease
 
     def _release(self) -> None:
         self._host.seats.leaves(self)
         lease, self._lease, self._waiting, self._dump = self._lease, None, None, None
         if lease is not None:
             lease.give_back()
+            self._host.released(self._bundle, self._drive.limits)
 
     def _refuse_gone(self) -> None:
         if self._lost is not None:

@@ -3,6 +3,7 @@
 A parked script's state is a cache in memory, bounded in bytes; what is dropped is taken up again by replay.
 """
 
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -17,10 +18,14 @@ DROPPED = "the parked state was dropped to bound memory"
 
 @dataclass(frozen=True, slots=True)
 class Parking:
-    """When scripts are parked: after so many seconds of waiting; and how many bytes of parked state are kept."""
+    """When scripts are parked: after so many seconds of waiting; and how many bytes of parked state are kept.
+
+    `ready`: how many workers are kept with the bundle loaded that ran last; they give way where they are needed.
+    """
 
     idle_seconds: float = 2.0
     most_bytes: int = 256_000_000
+    ready: int = 0
 
 
 class Sitter(Protocol):
@@ -65,6 +70,13 @@ class Seats:
         while (longest := self._taken_or_longest(deadline)) is not None:
             longest.park()
 
+    def take_free(self) -> bool:
+        """Count a worker as taken if one is free, without waiting; return whether it was."""
+        with self._room:
+            free = self._taken < self._workers
+            self._taken += free
+            return free
+
     def free(self) -> None:
         """Count a worker as free."""
         with self._room:
@@ -77,11 +89,11 @@ class Seats:
             self._resting.pop(script, None)
             self._busy.add(script)
 
-    def rests(self, script: Sitter) -> None:
-        """Note that a script waits and could be parked."""
+    def rests(self, script: Sitter, *, for_good: bool = False) -> None:
+        """Note that a script waits and could be parked; `for_good`: only where its worker is needed, not for idleness."""
         with self._room:
             self._busy.discard(script)
-            self._resting[script] = self._monotonic()
+            self._resting[script] = math.inf if for_good else self._monotonic()
             self._room.notify()
 
     def leaves(self, script: Sitter) -> None:
