@@ -132,7 +132,9 @@ def responses_input(request: Json, provider: Json, stored: bool) -> list[Json]:
                 "type": "function_call_output", "call_id": message["call_id"], "output": text_of(message["content"]),
             })  # fmt: skip
         elif message["role"] == "user":
-            items.append({"role": "user", "content": [responses_user_part(part) for part in message["content"]]})
+            items.append(
+                {"type": "message", "role": "user", "content": [responses_user_part(part) for part in message["content"]]}
+            )
         else:
             items.extend(responses_input_items(message, fit_own(message, request, provider), stored, seen))
     return items

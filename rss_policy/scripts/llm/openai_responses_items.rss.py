@@ -93,7 +93,10 @@ def responses_input_items(message: Json, own: bool, stored: bool, seen: Json) ->
         items = items[:-1]
     if not own:
         items = responses_calls_last(items)
-    return [{"role": "assistant", "content": responses_plain(item)} if responses_is_plain(item) else item for item in items]
+    return [
+        {"type": "message", "role": "assistant", "content": responses_plain(item)} if responses_is_plain(item) else item
+        for item in items
+    ]
 
 
 def responses_calls_last(items: list[Json]) -> list[Json]:
