@@ -121,11 +121,6 @@ class Contexts:
             while len(self._prepared) > PREPARED:
                 self._prepared.popitem(last=False)
 
-    def drop(self, run_id: str) -> None:
-        """Forget a context that was kept for a run that did not begin."""
-        with self._lock:
-            self._prepared.pop(run_id, None)
-
     def unstored(self, prepared: Prepared) -> tuple[NamedBlob, ...]:
         """Return the blobs that this process has not seen in the log yet."""
         return tuple(blob for blob in prepared.blobs if blob.name not in self._stored)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from actors.delivery import Delivery
-from actors.run_commands import Command, PerformCall
+from actors.run_commands import Advance, Command, PerformCall
 from eventstore.catalogue import Json, RunAdmitted
-from rss_policy.script import Call, Ended, Raised, Script
+from rss_policy.script import Call, Ended, Halt, Raised, Script
 
 Back = Callable[[Command], None]
 
@@ -20,7 +20,8 @@ class Drive:
 
     `step`: the last recorded step; `reported`: the last that was sent to be recorded; `ready`: the next outcome may go in.
     `epoch`: raised when the actor is another one; what belongs to an older epoch is void.  `settled`: calls that have an
-    outcome.  `batches`, `issued`: by request or call, batches so far and UTC microseconds.
+    outcome.  `foreseen`: the first step, done before the run's start was on record.  `held`: quiet steps that go to the
+    record with the next one.  `batches`, `issued`: by request or call, batches so far and UTC microseconds.
     """
 
     run_id: str
@@ -37,6 +38,8 @@ class Drive:
     script: Script | None = None
     admitted: RunAdmitted | None = None
     ended: Ended | Raised | None = None
+    foreseen: "tuple[Halt, Hand] | None" = None
+    held: list[Advance] = field(default_factory=list)
     finishing: bool = False
     queue: deque[Delivery] = field(default_factory=deque)
     settled: set[int] = field(default_factory=set)
@@ -56,7 +59,8 @@ class Drive:
         script, self.script = self.script, None
         self.epoch += 1
         self.busy = self.ready = self.finishing = self.closed = False
-        self.tries, self.ended = 0, None
+        self.tries, self.ended, self.foreseen = 0, None, None
+        self.held.clear()
         for table in (self.queue, self.settled, self.calls, self.performed, self.wanted, self.batches, self.issued):
             table.clear()
         return script

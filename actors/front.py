@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from actors.admission import Admissions, Plan
+from actors.context import Prepared
 from actors.directory import Settings as DirectorySettings
 from actors.errors import Refused
 from actors.letters import Recorded
@@ -20,6 +21,7 @@ from actors.settings import Settings
 from actors.world import World
 from eventstore.catalogue import MessageReceived, RunAdmitted, SessionChanged, SessionCreated, SessionEvent, TurnStarted
 from eventstore.errors import KeyTaken, LogError
+from rss_policy.errors import PolicyError
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +127,7 @@ class Front:
     def _admit(self, plan: Plan) -> Admitted:
         contexts, slots = self._machinery.contexts, self._machinery.slots
         if plan.prepared is not None and plan.slot:
-            contexts.keep(plan.run_id, plan.prepared)
+            self._foresee(plan.command.admitted, plan.prepared)
         begun = False
         try:
             recorded: Recorded[Session, SessionEvent] = self._ask("session", plan.session_id, plan.command)
@@ -134,8 +136,14 @@ class Front:
         finally:
             if plan.slot and not begun:
                 slots.release(plan.run_id)
-                contexts.drop(plan.run_id)
+                self._machinery.scripts.forget(plan.run_id)
         return self._answer(plan, recorded, begun=begun)
+
+    def _foresee(self, admitted: RunAdmitted, prepared: Prepared) -> None:
+        """Let the script do its first step while the start is being recorded; a fault shows when it counts."""
+        with contextlib.suppress(PolicyError):
+            bundle = self._world.profiles.bundle(prepared.start.policy_digest, self._world.log.blob)
+            self._machinery.scripts.foresee(admitted, prepared.context, bundle)
 
     def _answer(self, plan: Plan, recorded: Recorded[Session, SessionEvent], *, begun: bool) -> Admitted:
         received = next((event for event in recorded.events if isinstance(event, MessageReceived)), None)

@@ -98,7 +98,7 @@ class RunLauncher:
             case run.CloseRun():
                 self.scripts.forget(effect.run_id)
                 self.calls.stop_all(effect.run_id)
-                for key in ("deadline", "grace", "finish", "script"):
+                for key in ("deadline", "grace", "finish", "script", "held"):
                     self.clocks.cancel((key, effect.run_id))
 
 

@@ -75,7 +75,8 @@ def _settle(run: Run, admitted: RunAdmitted) -> Iterator[Effect]:
 def attach(run: Run, command: Command, events: Sequence[RunEvent]) -> Attachments:
     """Attach the raw batch of a step that was recorded, and a seal for each stream that was closed."""
     stepped = any(isinstance(event, ScriptAdvanced) for event in events)
-    batches = command.attachments.batches if isinstance(command, Advance) and stepped else ()
+    steps = (*command.quiet, command) if isinstance(command, Advance) and stepped else ()
+    batches = tuple(batch for step in steps for batch in step.attachments.batches)
     blobs = command.attachments.blobs if isinstance(command, Begin) else ()
     seals = tuple(Seal(run.run_id, event.call) for event in events if isinstance(event, StreamSealed))
     return Attachments(batches, seals, blobs)

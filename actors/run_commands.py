@@ -33,6 +33,7 @@ class ToolFact:
 class Advance:
     """Record what the script did with one outcome; `tools` has a fact for each tool call among the acts.
 
+    `quiet`: steps before it that only began to read on; they wait to be recorded with the next that did more.
     `handed`: for each answer to `new_messages` among the acts, how many steering messages it handed out.
     `end` comes along when the script ended with no tool at work.  `life`: the take-up to which it belongs; what an earlier
     one did is void.
@@ -46,6 +47,7 @@ class Advance:
     tools: Mapping[int, ToolFact]
     handed: tuple[int, ...] = ()
     end: Ended | Raised | None = None
+    quiet: tuple["Advance", ...] = ()
     attachments: Attachments = NO_ATTACHMENTS
 
 

@@ -95,13 +95,14 @@ def _from_keeper(record: Record, command: Wake | TakeUp | Recover) -> None:
 
 def _advance(run: Run, command: Advance) -> Sequence[RunEvent]:
     """Record one step whole; a step that breaks a limit is left out, and the run fails with the limit's name."""
-    if not run.active or run.ending is not None or (command.life, command.step) != (run.lives, run.steps + 1):
-        return ()
-    if command.call is not None and command.call not in run.calls:
+    if not run.active or run.ending is not None:
         return ()
     record = Record(run)
     try:
-        _record_step(record, command)
+        for step in (*command.quiet, command):
+            if not _follows(record.run, step):
+                return ()
+            _record_step(record, step)
     except InvalidEvent as error:
         code = "limit_event_bytes" if isinstance(error, TooLarge) else "invalid_event"
         return _without_step(run, Problem(code=code, message=str(error)))
@@ -111,6 +112,12 @@ def _advance(run: Run, command: Advance) -> Sequence[RunEvent]:
     if command.end is not None:
         end_script(record, command.end)
     return record.events
+
+
+def _follows(run: Run, step: Advance) -> bool:
+    """Return whether a step is the next one, with an outcome of an open call, and of this life of the run."""
+    known = step.call is None or step.call in run.calls
+    return known and (step.life, step.step) == (run.lives, run.steps + 1)
 
 
 def _without_step(run: Run, problem: Problem) -> Sequence[RunEvent]:

@@ -8,24 +8,29 @@ is missed: the record says where a script stands, and replay brings it there.
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import count
 
-from actors.delivery import Delivery, plain
+from actors.delivery import Delivery
 from actors.drives import Back, Drive, Hand
 from actors.errors import Refused
-from actors.model_performer import interrupted_read
+from actors.open_calls import OpenCalls
+from actors.performers import CancelToken
 from actors.replaying import Recording, record_of
 from actors.run_commands import Command, DeliverResult, DriveScript, Fail, Finish, OfferMessage, PerformCall, StopCall
-from actors.script_steps import Doing, Needs, advance_of, fault_of
-from actors.steps import failure, tool_outcome
-from eventstore.catalogue import Outcome, Problem
+from actors.script_steps import Needs, advance_of, delivery_of, fault_of, is_quiet, nobody
+from eventstore.catalogue import Json, Problem, RunAdmitted
 from rss_policy.errors import EngineBusy, EngineFailed
-from rss_policy.script import Call, Ended, Halt, Raised, Script, Waiting
+from rss_policy.script import BundleRef, Call, Ended, Halt, Raised, Script, Waiting
 
 logger = logging.getLogger(__name__)
 
 Work = Callable[[], None]
+
+HOLD = 0.01
+MOST_HELD = 8
+"""How long, in seconds, and how many steps that only read on may wait for the next one before they are recorded."""
 
 MOST_TRIES = 3
 MOST_TRIES_BUSY = 30
@@ -40,6 +45,7 @@ class ScriptPerformer:
         self._needs = needs
         self._lock = threading.Lock()
         self._drives: dict[str, Drive] = {}
+        self._open_calls = OpenCalls(needs, self._pump)
         self._jobs = count()
         self._frozen = False
 
@@ -50,16 +56,31 @@ class ScriptPerformer:
         drive = self._drive(effect.run_id, back)
         with drive.lock:
             known = drive.step >= 0
-            moved = effect.life != drive.life or effect.step == drive.step or effect.step != drive.reported
+            moved = effect.life != drive.life or not drive.step < effect.step <= drive.reported
             void = known and (moved or drive.closed)
             script = drive.reset() if void else None
             if not known or void:
                 drive.reported = effect.step
-            drive.life, drive.step, drive.back, drive.ready = effect.life, effect.step, back, True
+            drive.life, drive.step, drive.back = effect.life, effect.step, back
+            drive.ready = effect.step == drive.reported
         if void:
             self._needs.calls.stop_all(effect.run_id)
         self._end(script)
         self._pump(drive)
+
+    def foresee(self, admitted: RunAdmitted, context: Json, bundle: BundleRef) -> None:
+        """Do a script's first step while its run's start is being recorded; what it did waits for that."""
+        drive = self._drive(admitted.run_id, nobody)
+        with drive.lock:
+            drive.busy, drive.admitted, epoch = True, admitted, drive.epoch
+
+        def work(_token: CancelToken) -> None:
+            self._foresee(drive, epoch, context, bundle)
+
+        try:
+            self._needs.performers.submit(next(self._jobs), work, lambda error: self._not_foreseen(drive, epoch, error))
+        except Refused as refusal:
+            self._not_foreseen(drive, epoch, refusal)
 
     def offer(self, effect: OfferMessage, back: Back) -> None:
         """Keep a message for the script's next look."""
@@ -69,28 +90,12 @@ class ScriptPerformer:
 
     def perform(self, effect: PerformCall, back: Back) -> None:
         """Begin a call, now or when the script has been brought to where it made it."""
-        drive = self._drive(effect.run_id, back)
-        with drive.lock:
-            call = drive.calls.get(effect.number)
-            if drive.closed or effect.number in drive.performed:
-                return
-            if call is None or drive.admitted is None:
-                drive.wanted[effect.number] = effect
-                return
-            drive.performed.add(effect.number)
-        self._begin_call(drive, call, effect)
+        self._open_calls.perform(self._drive(effect.run_id, back), effect)
 
     def deliver(self, effect: DeliverResult, back: Back) -> None:
         """Hand in a recorded outcome, or tell the script that a crash interrupted the call."""
         drive = self._drive(effect.run_id, back)
-        if effect.result is not None:
-            value = tool_outcome(effect.result)
-            delivery = Delivery(effect.number, value, Outcome(seq=effect.result.seq))
-        elif effect.kind == "read":
-            delivery = interrupted_read(effect.number)
-        else:
-            delivery = plain(effect.number, failure("interrupted", "the server stopped while this call was under way"))
-        self._arrive(drive, drive.epoch, delivery)
+        self._open_calls.arrive(drive, drive.epoch, delivery_of(effect))
 
     def stop(self, effect: StopCall, back: Back) -> None:
         """End a call that the script does not want any more."""
@@ -98,7 +103,7 @@ class ScriptPerformer:
         with drive.lock:
             call = drive.calls.get(effect.number)
         payload = call.payload if call is not None else {}
-        self._needs.calls.stop(effect, payload, partial(self._arrive, drive, drive.epoch))
+        self._needs.calls.stop(effect, payload, partial(self._open_calls.arrive, drive, drive.epoch))
 
     def halt(self, run_id: str) -> None:
         """End a run's script now, whatever it does; nothing more of it is recorded."""
@@ -134,6 +139,8 @@ class ScriptPerformer:
                 return
             if drive.ended is not None:
                 work: Work = partial(self._finish, drive)
+            elif drive.foreseen is not None:
+                work, drive.foreseen = partial(self._report, drive, drive.epoch, None, *drive.foreseen), None
             elif drive.script is None:
                 drive.busy, work = True, partial(self._submit, drive, None)
             elif drive.queue:
@@ -173,7 +180,31 @@ class ScriptPerformer:
             drive.ended = halt if isinstance(halt, Ended | Raised) else None
             wanted = [drive.wanted.pop(number) for number in sorted(drive.wanted)]
         for effect in wanted:
-            self.perform(effect, drive.back)
+            self._open_calls.perform(drive, effect)
+        self._pump(drive)
+
+    def _foresee(self, drive: Drive, epoch: int, context: Json, bundle: BundleRef) -> None:
+        script, _ = self._needs.engine.open(bundle, context)
+        with drive.lock:
+            if not drive.is_at(epoch):
+                self._end(script)
+                return
+            drive.script = script
+        hand = Hand(drive, self._needs.now, self._needs.new_id)
+        halt = script.begin(hand.answer)
+        with drive.lock:
+            if drive.is_at(epoch):
+                drive.foreseen, drive.busy = (halt, hand), False
+        self._pump(drive)
+
+    def _not_foreseen(self, drive: Drive, epoch: int, error: BaseException) -> None:
+        """Leave the first step to be done when the start is on record; then a fault counts."""
+        logger.debug("%s: its first step was not done ahead: %s", drive.run_id, type(error).__name__)
+        with drive.lock:
+            if not drive.is_at(epoch):
+                return
+            script, drive.script, drive.busy = drive.script, None, False
+        self._end(script)
         self._pump(drive)
 
     def _settle(self, drive: Drive, epoch: int, delivery: Delivery | None) -> None:
@@ -189,7 +220,7 @@ class ScriptPerformer:
         with drive.lock:
             if not drive.is_at(epoch):
                 return
-            drive.busy = drive.ready = False
+            drive.busy = False
             drive.reported += 1
             drive.tries = 0
             for order in hand.taken:
@@ -199,6 +230,25 @@ class ScriptPerformer:
             if waits_for_tools and isinstance(halt, Ended | Raised):
                 drive.ended = halt
             step = advance_of(drive, delivery, halt, hand, self._needs.toolbox)
+            drive.held.append(step)
+            held = is_quiet(halt) and len(drive.held) < MOST_HELD
+            drive.ready = held
+        if held:
+            self._needs.later(("held", drive.run_id), HOLD, partial(self._release, drive, epoch))
+        else:
+            self._release(drive, epoch)
+        self._open_calls.read_on(drive, halt)
+        self._pump(drive)
+
+    def _release(self, drive: Drive, epoch: int) -> None:
+        """Have the steps that are held recorded together, unless one is under way that will take them along."""
+        with drive.lock:
+            if not drive.is_at(epoch) or drive.busy or not drive.held:
+                return
+            *quiet, last = drive.held
+            drive.held.clear()
+            drive.ready = False
+            step = replace(last, quiet=tuple(quiet))
         self._tell(drive, step)
 
     def _failed(self, drive: Drive, epoch: int, delivery: Delivery | None, error: BaseException) -> None:
@@ -235,6 +285,10 @@ class ScriptPerformer:
         with drive.lock:
             if drive.is_at(epoch) and delivery is not None:
                 drive.queue.appendleft(delivery)
+            drive.busy = False
+        self._release(drive, epoch)  # else what is opened again would not have it
+        with drive.lock:
+            drive.busy = True
 
         def again() -> None:
             with drive.lock:
@@ -266,41 +320,6 @@ class ScriptPerformer:
                 return
             life, step = drive.life, drive.step
         self._tell(drive, Finish(life, step, end))
-
-    # --- calls ---------------------------------------------------------------------------------
-
-    def _begin_call(self, drive: Drive, call: Call, effect: PerformCall) -> None:
-        with drive.lock:
-            epoch, admitted = drive.epoch, drive.admitted
-            issued = drive.issued.setdefault(call.number, self._needs.now())
-            unwanted = drive.ended is not None
-        if admitted is None or (unwanted and call.kind != "call_tool"):
-            return
-        try:
-            self._needs.calls.perform(Doing(admitted, call, effect, issued), partial(self._arrive, drive, epoch), drive.back)
-        except Refused:
-            again = partial(self._begin_call_again, drive, epoch, call, effect)
-            self._needs.later(("call", drive.run_id, call.number), RETRY_BUSY, again)
-        except Exception:
-            # A script must not wait for ever for a call that nobody performs.
-            logger.exception("%s: call %s could not be performed", drive.run_id, call.number)
-            self._arrive(drive, epoch, plain(call.number, failure("internal_error", "the call could not be performed")))
-        if unwanted:
-            self._needs.calls.stop_tool(drive.run_id, call.number)
-
-    def _begin_call_again(self, drive: Drive, epoch: int, call: Call, effect: PerformCall) -> None:
-        if drive.is_at(epoch) and call.number not in drive.settled:
-            self._begin_call(drive, call, effect)
-
-    def _arrive(self, drive: Drive, epoch: int, delivery: Delivery) -> None:
-        """Take an outcome; the first one of a call counts."""
-        with drive.lock:
-            if not drive.is_at(epoch) or delivery.number in drive.settled:
-                return
-            drive.settled.add(delivery.number)
-            drive.calls.pop(delivery.number, None)
-            drive.queue.append(delivery)
-        self._pump(drive)
 
     # --- the rest --------------------------------------------------------------------------------
 

@@ -6,15 +6,17 @@ from typing import Any, Protocol
 
 from actors.aggregate import NO_ATTACHMENTS, Attachments
 from actors.context import ContextChanged, Contexts
-from actors.delivery import Deliver, Delivery
+from actors.delivery import Deliver, Delivery, plain
 from actors.drives import Back, Drive, Hand
+from actors.model_performer import interrupted_read
 from actors.performers import Performers
 from actors.ports import Toolbox
-from actors.run_commands import Advance, PerformCall, StopCall, ToolFact
+from actors.run_commands import Advance, Command, DeliverResult, PerformCall, StopCall, ToolFact
+from actors.steps import failure, tool_outcome
 from eventstore.catalogue import Outcome, Problem, RunAdmitted
 from eventstore.log import Batch, EventLog
 from rss_policy.errors import Diverged, PolicyError
-from rss_policy.script import Call, Ended, Engine, Halt, Raised
+from rss_policy.script import Call, Ended, Engine, Halt, Raised, Waiting
 
 
 class Calls(Protocol):
@@ -79,6 +81,24 @@ def advance_of(
         end=halt if isinstance(halt, Ended | Raised) and drive.ended is None else None,
         attachments=attachments,
     )
+
+
+def is_quiet(halt: Halt) -> bool:
+    """Return whether a step did nothing that anybody waits for: it only began to read on."""
+    return isinstance(halt, Waiting) and all(isinstance(act, Call) and act.kind == "read" for act in halt.acts)
+
+
+def nobody(_command: Command) -> None:
+    """Take a command to nobody: the run's actor has not asked for anything yet."""
+
+
+def delivery_of(effect: DeliverResult) -> Delivery:
+    """Return a recorded outcome as the script gets it, or that a crash interrupted the call."""
+    if effect.result is not None:
+        return Delivery(effect.number, tool_outcome(effect.result), Outcome(seq=effect.result.seq))
+    if effect.kind == "read":
+        return interrupted_read(effect.number)
+    return plain(effect.number, failure("interrupted", "the server stopped while this call was under way"))
 
 
 def fault_of(error: BaseException) -> Problem | None:

@@ -157,6 +157,20 @@ def test_a_run_ends_wherever_the_log_fails(
         town.disk.close()
 
 
+def test_what_was_begun_for_a_message_that_was_not_taken_in_is_forgotten(engine: MontyEngine) -> None:
+    town = Town()
+    log = FailingLog(town.disk, 1, StoreFull("no space left on device"), after_write=False)
+    with town.system(log, engine, bundle=SLEEPING) as system:
+        with pytest.raises(StoreFull):
+            system.say()
+        counts = system.front.counts()
+        assert (counts["scripts"], counts["active_runs"]) == (0, 0)
+        assert runs_of(system) == []
+        time.sleep(1.1)  # until the session trusts the disk again
+        system.until(system.say().run_id, lambda e: isinstance(e, log_of.ScriptAdvanced))
+    town.disk.close()
+
+
 # --- what a crash leaves, kind by kind --------------------------------------------------------------
 
 

@@ -152,6 +152,19 @@ def test_a_stream_that_ends_is_sealed_and_its_batch_goes_along() -> None:
     assert after.streams == {}
 
 
+def test_quiet_steps_go_to_the_record_with_the_next_one_or_not_at_all() -> None:
+    run, _ = play(begun(), step(begun(), Call(1, "request", {}, "")))
+    quiet = step(run, Call(2, "read", {"of": 1}, ""), call=1, outcome={"ok": True})
+    batch = Batch("run_1", 1, 1, b"data: x\n\n")
+    then = Advance(0, 3, 2, Outcome(value={"of": 1, "done": False, "bytes": 9}, batch=1), (), {}, quiet=(quiet,))
+    then = replace(then, attachments=Attachments(batches=(batch,)))
+    after, events = play(run, then)
+    assert [event.step for event in events if isinstance(event, log.ScriptAdvanced)] == [2, 3]
+    assert attach(run, then, events).batches == (batch,)
+    assert list(RUN.decide(after, then)) == []
+    assert list(RUN.decide(run, replace(then, quiet=()))) == []
+
+
 def test_an_invalid_event_leaves_the_whole_step_out() -> None:
     bad = step(begun(), Emit({"type": "note.fine"}, ""), Emit({"type": "run.completed"}, ""))
     _, events = play(begun(), bad)
