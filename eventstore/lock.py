@@ -39,10 +39,11 @@ class Lock:
         self.describe(holder)
 
     def describe(self, holder: str) -> None:
-        """Write who holds the lock, for the one who meets it."""
+        """Write who holds the lock, for the one who meets it; on a full disk the lock holds without."""
         text = f"pid {os.getpid()} on {socket.gethostname()}, {holder}\n"
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, text.encode(), 0)
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, text.encode(), 0)
 
     def close(self) -> None:
         """Release the lock; a second call does nothing."""

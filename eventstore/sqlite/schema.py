@@ -214,7 +214,9 @@ def _as_unusable(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as exc:
-        raise StoreUnusable(f"cannot open {path}: {exc}; check that the directory exists and can be written") from exc
+        raise StoreUnusable(
+            f"cannot open {path}: {exc}; check that the directory exists, can be written and has space left"
+        ) from exc
     except sqlite3.DatabaseError as exc:
         raise StoreUnusable(f"{path} is damaged or no database ({exc}); restore a backup or move it away") from exc
     except OSError as exc:
