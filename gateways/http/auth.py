@@ -16,6 +16,7 @@ PLACEHOLDERS = frozenset(
         *(
             "anything",
             "dummy",
+            "dummy_key",
             "empty",
             "fake",
             "key",

@@ -39,7 +39,7 @@ class ChatRoutes:
         """Complete a chat."""
         key = idempotency_key(req)
         body = read_object(req, self._ports.settings.max_body_bytes)
-        session = req.get_header("X-Session-Id")
+        session = _session(req)
         asked = chat_request(body, caller(req).name, session, self._ports.models(), self._ports.settings.max_chat_messages)
         print_ = fingerprint("POST /v1/chat/completions", body, session)
         asked = replace(asked, inbound=replace(asked.inbound, key=key, fingerprint=print_))
@@ -135,6 +135,16 @@ class ChatRoutes:
         end = (row.finish_reason or "stop", row.usage)
         created = row.created_at // 1_000_000
         return chat_result.completion(row.run_id, created, asked.model, row.output or {}, end, asked.client_tools)
+
+
+def _session(req: falcon.Request) -> str | None:
+    """Return the session that the headers name.
+
+    opencode sends an id of its own with all its requests, those for titles too, and each time the whole history; it sends
+    the same id as `X-Session-Affinity`: it asks for one machine or cache, not for a session on record.
+    """
+    named = req.get_header("X-Session-Id")
+    return None if named == req.get_header("X-Session-Affinity") else named
 
 
 def _headers(admitted: Admitted) -> tuple[tuple[str, str], ...]:

@@ -62,6 +62,7 @@ def assistant(message: Json, client_tools: frozenset[str]) -> Json:
         "role": "assistant",
         "content": text_of(message, "text") or None,
         "refusal": text_of(message, "refusal") or None,
+        "annotations": [],
     }
     reasoning = text_of(message, "reasoning")
     if reasoning:

@@ -202,6 +202,7 @@ def test_a_whole_completion_is_one_that_the_sdk_reads() -> None:
     calls: Any = read.choices[0].message.tool_calls
     assert calls[0].function.arguments == "{broken"
     assert answer["choices"][0]["message"]["reasoning_content"] == "hm"
+    assert answer["choices"][0]["message"]["annotations"] == []
 
 
 def test_a_failure_before_the_head_is_an_http_answer_and_after_it_a_frame() -> None:

@@ -38,6 +38,10 @@ def test_a_clients_placeholder_key_counts_as_no_token_on_loopback_only(make_site
     assert make_site(**REMOTE).get("/v1/runs", headers=headers).status_code == 401
 
 
+def test_the_key_that_a_client_makes_up_itself_is_a_placeholder(site: Site) -> None:
+    assert site.get("/v1/runs", headers={"Authorization": "Bearer DUMMY_KEY"}).status_code == 200
+
+
 def test_the_scheme_may_be_written_in_any_case(site: Site) -> None:
     secret = token(site, "read")["Authorization"].split()[1]
     assert site.get("/v1/runs", headers={"Authorization": f"bEARER  {secret} "}).status_code == 200

@@ -114,6 +114,16 @@ def test_the_head_of_a_stream_names_session_and_run(served: Served) -> None:
     assert "X-Accel-Buffering: no" in head
 
 
+def test_an_id_that_only_routes_requests_of_a_client_to_one_cache_names_no_session(served: Served) -> None:
+    served.service.on_admit = lambda run_id, _: served.service.answer(run_id, "hi")
+    asked = {"messages": [*CHAT["messages"], {"role": "assistant", "content": "yes"}, {"role": "user", "content": "so?"}]}
+    headers = {"X-Session-Id": "theirs", "X-Session-Affinity": "theirs"}
+    answer = requests.post(f"{served.url}{PATH}", json=CHAT | asked, headers=headers, timeout=10)
+    assert answer.headers["X-Session-Id"] != "theirs"
+    (inbound,) = served.service.inbounds.values()
+    assert len(inbound.history) == 2
+
+
 def test_a_repeat_with_the_same_key_gives_the_same_answer_streamed_or_not(served: Served) -> None:
     served.service.on_admit = lambda run_id, _: served.service.answer(run_id, "hi")
     key = {"Idempotency-Key": "k"}
