@@ -1,7 +1,10 @@
 """No known secret and nothing that looks like one survives; JSON stays JSON; twice is once."""
 
+import base64
 import json
+import time
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -97,6 +100,58 @@ def test_a_bearer_token_is_redacted_and_the_word_stays() -> None:
 @pytest.mark.parametrize("text", ["task-0123456789abcdef", "12:AA", "Bearer of news", "risk-free-0123456789abcdef", "eyJ"])
 def test_ordinary_text_stays(text: str) -> None:
     assert Redactor(["short"]).text(text + " short") == text + " short"
+
+
+def spelled(secret: str, slashes: str = "\\") -> str:
+    return "".join(f"{slashes}u{ord(letter):04x}" for letter in secret)
+
+
+@pytest.mark.parametrize("secret", ["my own secret_value+/Z", "ghp_abcdefghij0123456789abcdefghij012345"])
+@pytest.mark.parametrize("slashes", ["\\", "\\\\", "\\\\\\\\"])
+@pytest.mark.parametrize("many", [1, 3, 99])
+def test_letters_that_are_written_as_escapes_hide_no_secret(secret: str, slashes: str, many: int) -> None:
+    redactor = Redactor(["my own secret_value+/Z"])
+    text = f'{{"a": "x {spelled(secret[:many], slashes)}{secret[many:]} \\u00e9"}}'
+    assert redactor.text(text) == f'{{"a": "x {marker(secret)} \\u00e9"}}'
+    assert redactor.raw(text.encode()) == redactor.text(text).encode()
+    assert Intake(redactor).ready(NoteTaken(kind="a", data={text: [text]})).data.count(b"[redacted:") == 2
+
+
+def test_escapes_that_hide_nothing_stay_as_they_are() -> None:
+    text = '{"a": "\\u0041 \\u0022 \\u005c"}'
+    assert (Redactor().text(text), Redactor().raw(text.encode())) == (text, text.encode())
+
+
+@pytest.mark.parametrize("before", ["", "u", "us", "use"])
+def test_a_known_secret_is_found_in_base64_and_in_urls(before: str) -> None:
+    redactor = Redactor(["my own secret?value~>>"])
+    for encoded in (base64.b64encode, base64.urlsafe_b64encode):
+        text = encoded(f"{before}:my own secret?value~>>:x".encode()).decode()
+        assert "[redacted:" in redactor.text(f"Basic {text}")
+        assert b"secret" not in base64.urlsafe_b64decode(redactor.text(text).split("[")[0] + "==")
+    assert redactor.text(f"?key={quote('my own secret?value~>>')}&x") == f"?key={marker('my own secret?value~>>')}&x"
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "-----BEGIN PRIVATE KEY-----",
+        "-----BEGIN PRIVATE KEY----- -----END ",
+        "-----BEGIN A PRIVATE KEY-----x ",
+        "-----BEGIN PRIVATE KEY PRIVATE KEY",
+        "eyJ-",
+        "eyJaaaaaaaa.eyJaaaaaaaa-",
+        "sk-aaaaaaaaaaaaaaaa\\n",
+        "\\u0073k-",
+        "xoxb-a",
+    ],
+)
+def test_no_text_takes_long_to_search(piece: str) -> None:
+    text = (piece * (300_000 // len(piece) + 1))[:300_000]
+    began = time.monotonic()
+    Redactor().text(text)
+    Redactor().raw(text.encode())
+    assert time.monotonic() - began < 5, "a minute, where each place looks to the end"
 
 
 def test_a_known_secret_is_told_apart_by_its_marker() -> None:
