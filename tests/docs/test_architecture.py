@@ -32,7 +32,12 @@ PROVIDER_WORDS = frozenset(
         prompt_tokens_details content_block content_block_delta content_block_start input_json_delta thinking_delta
         signature_delta redacted_thinking message_delta tool_use tool_result stop_sequences stop_sequence cache_control
         cache_creation_input_tokens overloaded_error pause_turn output_item encrypted_content function_call
-        function_call_output
+        function_call_output tool_call_id image_url x_groq refusal_delta extra_content
+        message_start message_stop content_block_stop text_delta citations_delta server_tool_use web_search_tool_result
+        tool_use_id is_error input_schema budget_tokens cache_read_input_tokens stop_details
+        output_text input_text input_image input_file summary_text reasoning_text output_index
+        summary_index content_index input_tokens_details output_tokens_details completion_tokens_details
+        incomplete_details previous_response_id max_tool_calls
         """,
     )
 )
