@@ -1,7 +1,8 @@
 """One run's canonical events, from a cursor to the end: first what is on record, then what is being recorded.
 
 The live events wait in a bounded queue.  When a follower is slow and it overflows, the queue is thrown away and the
-follower reads pages from the log again; so it costs the writer nothing to be followed slowly, and no event is lost.
+follower reads pages from the log again; so it costs the writer nothing to be followed slowly, and no event is lost.  It
+reads again too where a live event does not follow the one before: an append whose outcome nobody knew may be on record.
 """
 
 import threading
@@ -88,9 +89,10 @@ class Follower:
         if self._page:
             return self._page.popleft()
         with self._news:
-            while self._live:
+            while self._live and not self._behind:
                 envelope = self._live.popleft()
-                if (envelope.seq or 0) > self._cursor:
+                self._behind = (envelope.seq or 0) > self._cursor + 1
+                if (envelope.seq or 0) == self._cursor + 1:
                     return envelope
         return None
 
@@ -98,10 +100,14 @@ class Follower:
         """Read the next page; an empty one says that from here on the queue holds all that is missing."""
         with self._news:
             self._behind = False  # from now on live events are kept again, and what came before is in the page
-        page = self._queries.events(self._run_id, after=self._cursor, limit=WAITING)
+        try:
+            page = self._queries.events(self._run_id, after=self._cursor, limit=WAITING)
+            if not page:
+                self._end_if_over()
+        except BaseException:
+            self._behind = True  # whoever asks again reads again
+            raise
         self._page.extend(page)
-        if not page:
-            self._end_if_over()
         if len(page) == WAITING:
             with self._news:
                 self._behind = True

@@ -134,7 +134,7 @@ def _widened(span: tuple[int, int], escapes: list[tuple[int, int]]) -> tuple[int
 
 
 def _forms(secret: str) -> set[str]:
-    """Return how a secret may be written: plain, in JSON (inside JSON) with and without ASCII escapes, in a URL, in base64."""
+    """Return how a secret may be written: plain, in JSON (in JSON) with and without ASCII escapes, in a URL, in base64."""
     escaped = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
     escaped |= {form.replace("/", "\\/") for form in escaped}
     nested = {json.dumps(form, ensure_ascii=False)[1:-1] for form in escaped}

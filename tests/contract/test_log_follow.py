@@ -1,13 +1,16 @@
 """Following a run: what is on record, then what comes, without a gap, without a repeat, to the end."""
 
 import random
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from eventstore import Append, Event, StreamPart
+from eventstore import Append, Event, Redactor, StreamPart
 from eventstore.catalogue import (
     ModelDelta,
     NoteTaken,
@@ -19,9 +22,11 @@ from eventstore.catalogue import (
     RunStarted,
     SessionCreated,
 )
-from eventstore.errors import StoreBusy
+from eventstore.errors import StoreBusy, StoreError
 from eventstore.follow import WAITING, Follower, follow
 from eventstore.log import Answer
+from eventstore.queries import Queries
+from eventstore.sqlite import SqliteLog, SqliteQueries
 from tests.fakes.logs import NOON, Both, record
 
 END = RunCompleted(seq=5, output={})
@@ -113,6 +118,49 @@ def test_an_append_larger_than_the_queue_is_followed_too(both: Both) -> None:
     record(both.log, "run-1", version, *(delta(seq) for seq in range(2, WAITING * 3)))
     assert drained(follower) == list(range(2, WAITING * 3))
     follower.close()
+
+
+class FaultyOnce:
+    """Queries whose first answers cannot be read."""
+
+    def __init__(self, queries: Queries, *broken: str) -> None:
+        self._queries, self._broken = queries, list(broken)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._broken:
+            self._broken.remove(name)
+            raise StoreError("the disk stutters")
+        return getattr(self._queries, name)
+
+
+@pytest.mark.parametrize("broken", ["events", "run"])
+def test_a_follower_that_could_not_read_reads_again(both: Both, broken: str) -> None:
+    record(both.log, "run-1", begin(both, deltas=2), delta(4), END)
+    follower = follow(both.log, FaultyOnce(both.queries, broken), "1", after=0 if broken == "events" else 9)  # type: ignore[arg-type]
+    with pytest.raises(StoreError, match="stutters"):
+        follower.next(0)
+    assert (drained(follower, 0.1), follower.ended) == ([1, 2, 3, 4, 5] if broken == "events" else [], True)
+
+
+def test_what_was_recorded_although_its_append_failed_is_followed_too(tmp_path: Path) -> None:
+    faults: list[Exception] = []
+
+    def commit(db: sqlite3.Connection) -> None:
+        db.execute("commit")
+        if faults:
+            raise faults.pop()
+
+    log = SqliteLog(tmp_path / "deedbox.db", redactor=Redactor(), commit=commit)
+    both = Both(log, SqliteQueries(log.reader))
+    version = begin(both, deltas=1)
+    follower = follow(log, both.queries, "1")
+    assert drained(follower) == [1, 2]
+    faults.append(OSError("nobody knows"))
+    with pytest.raises(StoreError, match="nobody knows"):
+        record(log, "run-1", version, delta(3))
+    record(log, "run-1", version + 1, delta(4), END)
+    assert (drained(follower, 0.1), follower.ended) == ([3, 4, 5], True)
+    log.close()
 
 
 def test_closing_wakes_who_waits(both: Both) -> None:
