@@ -110,8 +110,9 @@ class Stream:
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the events until the server ends the stream."""
-        rest = b""
+        rest, until = b"", time.monotonic() + PATIENCE
         while piece := self._read():
+            assert time.monotonic() < until, f"the stream does not end: {self.text!r}"
             self.text += piece
             *frames, rest = (rest + piece).split(b"\n\n")
             yield from (event for frame in frames if (event := _event(frame)) is not None)
