@@ -29,7 +29,7 @@ def responses_answer(body: Json) -> Facts:
     if body.get("error") or body.get("status") in NOT_DONE or not isinstance(output, list):
         return Facts(error="any")
     calls = tuple(
-        Call(item.get("call_id") or "", item["name"], item["arguments"])
+        Call(item.get("call_id") or "", item["name"], _text(item["arguments"]))
         for item in output
         if item["type"] == "function_call"
     )
@@ -56,6 +56,10 @@ def responses_stream(events: Sequence[Json]) -> Facts:
         return Facts(error="any")
     items = [event["item"] for event in events if event.get("type") == "response.output_item.done"]
     return responses_answer({**ends[-1], "output": ends[-1].get("output") or items})
+
+
+def _text(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments)
 
 
 def _responses_reasoning(item: Json) -> str:

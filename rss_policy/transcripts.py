@@ -240,7 +240,7 @@ def _same_calls(wanted: Sequence[Call], got: Sequence[Call]) -> bool:
 def _same_json(wanted: str, got: str) -> bool:
     try:
         return bool(json.loads(wanted or "{}") == json.loads(got))
-    except ValueError:
+    except (ValueError, TypeError):
         return wanted == got
 
 

@@ -20,6 +20,7 @@ from llm.types import (
     llm_response,
     llm_text_event,
     llm_usage,
+    made_call_id,
     provider_error,
     text_of,
     tool_call_part,
@@ -41,8 +42,8 @@ MESSAGES_STOPS: dict[str, str] = {
 def messages_begin() -> Json:
     """Return the state of a streamed answer of which nothing has come yet."""
     return {
-        "model": None, "usage": {}, "stop": "", "ended": False, "error": None, "started": False,
-        "blocks": {}, "order": [], "raw": {},
+        "id": "", "model": None, "usage": {}, "stop": "", "ended": False, "error": None, "started": False,
+        "blocks": [], "at": {}, "raw": {},
     }  # fmt: skip
 
 
@@ -109,13 +110,14 @@ def messages_fail(state: Json, error: Json) -> list[Json]:
 
 
 def messages_key(value: Json) -> str:
-    """Return the key of the block that an event is about; JSON state has texts as keys."""
+    """Return the index of the block that an event is about; JSON state has texts as keys."""
     return str(count_of(value.get("index")))
 
 
 def messages_take_message(state: Json, message: Json) -> list[Json]:
     """Take in the message, whole or empty as a stream begins it."""
     state["started"] = True
+    state["id"] = text_of(message.get("id")) or state["id"]
     state["model"] = text_of(message.get("model")) or state["model"]
     messages_take_usage(state, message.get("usage"))
     messages_keep(state, message)
@@ -148,14 +150,12 @@ def messages_take_end(state: Json, value: Json) -> None:
 
 
 def messages_start_block(state: Json, key: str, block: Json) -> list[Json]:
-    """Begin a block; one that begins with content, as some vendors send them, tells it."""
+    """Begin a block, also under an index that had one; one that begins with content, as some vendors do, tells it."""
     state["started"] = True
     kind = text_of(block.get("type"))
-    if key not in state["blocks"]:
-        state["order"].append(key)
-    number = len([one for one in state["blocks"].values() if one["block"].get("type") == "tool_use"])
-    slot: Json = {"block": {**block}, "pieces": [], "number": number}
-    state["blocks"][key] = slot
+    number = len([one for one in state["blocks"] if one["block"].get("type") == "tool_use"])
+    state["at"][key] = len(state["blocks"])
+    state["blocks"].append({"block": {**block}, "pieces": [], "number": number})
     if kind == "tool_use":
         given = dict_of(block.get("input"))
         text = json.dumps(given, ensure_ascii=False) if given else ""
@@ -168,10 +168,10 @@ def messages_take_delta(state: Json, key: str, delta: Json) -> list[Json]:
     """Take in a piece of a block; a delta for a block that never began begins it."""
     kind = text_of(delta.get("type"))
     begun: list[Json] = []
-    if key not in state["blocks"]:
+    if key not in state["at"]:
         guess = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "thinking"}.get(kind, "tool_use")
         begun = messages_start_block(state, key, {"type": guess})
-    slot = state["blocks"][key]
+    slot = state["blocks"][state["at"][key]]
     if kind == "input_json_delta":
         piece = text_of(delta.get("partial_json"))
         slot["pieces"].append(piece)
@@ -197,9 +197,10 @@ def messages_response(state: Json) -> Json:
     """Return the whole answer, its parts in the order of its blocks."""
     stop = MESSAGES_STOPS.get(state["stop"], state["stop"])
     parts: list[Json] = []
-    for number, key in enumerate(state["order"]):
-        last = number == len(state["order"]) - 1
-        part = messages_part(state["blocks"][key], stop == "length" and last)
+    for number, slot in enumerate(state["blocks"]):
+        part = messages_part(slot, stop == "length" and number == len(state["blocks"]) - 1)
+        if part["type"] == "tool_call" and not part["id"]:
+            part["id"] = made_call_id(state["id"], slot["number"])
         if part["type"] != "text" or part["text"]:
             parts.append(part)
     calls = [part for part in parts if part["type"] == "tool_call"]

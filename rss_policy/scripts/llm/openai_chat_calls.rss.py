@@ -6,7 +6,7 @@ index that belongs to another id is another call; and nothing is ever added to a
 
 import json
 
-from llm.types import Json, dict_of, first_text, json_object, llm_call_event, text_of, tool_call_part
+from llm.types import Json, dict_of, first_text, json_object, llm_call_event, made_call_id, text_of, tool_call_part
 
 CHAT_PIECE_FIELDS = ("id", "type", "index", "function", "custom")
 
@@ -93,12 +93,11 @@ def chat_add_piece(call: Json, piece: Json, ids: tuple[str, str], arguments: str
 def chat_call_parts(calls: list[Json], answer_id: str, cut: bool) -> list[Json]:
     """Return the calls as canonical parts; the last one of a `cut` answer may lack its end.
 
-    A call without an id gets one from the answer's id and its position: unique in the conversation, the same in a replay.
+    A call without an id gets one from the answer's id and its position.
     """
     parts: list[Json] = []
-    tail = "".join([letter for letter in answer_id if letter.isascii() and letter.isalnum()])[-16:]
     for number, call in enumerate(calls):
-        call_id = call["id"] or "_".join(["call", tail, str(number)] if tail else ["call", str(number)])
+        call_id = call["id"] or made_call_id(answer_id, number)
         part = tool_call_part(call_id, call["name"], call["arguments"], cut and number == len(calls) - 1)
         if call["raw"]:
             part["raw"] = call["raw"]

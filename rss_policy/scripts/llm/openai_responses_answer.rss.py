@@ -23,6 +23,7 @@ from llm.types import (
     llm_response,
     llm_text_event,
     llm_usage,
+    made_call_id,
     provider_error,
     text_of,
 )
@@ -46,7 +47,17 @@ RESPONSES_ENDS = ("response.completed", "response.incomplete", "response.failed"
 
 def responses_begin() -> Json:
     """Return the state of a streamed answer of which nothing has come yet."""
-    return {"id": "", "model": None, "usage": None, "stop": "", "ended": False, "error": None, "slots": {}, "raw": {}}
+    return {
+        "id": "",
+        "model": None,
+        "usage": None,
+        "stop": "",
+        "ended": False,
+        "error": None,
+        "slots": {},
+        "at": {},
+        "raw": {},
+    }
 
 
 def responses_feed(state: Json, event: Json) -> list[Json]:
@@ -105,9 +116,17 @@ def responses_fail(state: Json, error: Json) -> list[Json]:
 
 
 def responses_key(state: Json, value: Json) -> str:
-    """Return the key of the item that an event is about: its `output_index`, else its id's, else the newest."""
+    """Return the key of the item that an event is about: by its `output_index`, else its id, else the newest.
+
+    An item that begins under an index whose item is done is another one.
+    """
     if isinstance(value.get("output_index"), int):
-        return str(value["output_index"])
+        index = str(value["output_index"])
+        key = state["at"].get(index, index)
+        if text_of(value.get("type")).endswith(".added") and state["slots"].get(key, {"done": False})["done"]:
+            key = str(1 + max([int(one) for one in state["slots"]]))
+            state["at"][index] = key
+        return str(key)
     item_id = first_text(value.get("item_id"), dict_of(value.get("item")).get("id"))
     for key, slot in state["slots"].items():
         if item_id and slot["item"].get("id") == item_id:
@@ -237,7 +256,10 @@ def responses_response(state: Json) -> Json:
     """Return the whole answer, its parts in the order of its items."""
     parts: list[Json] = []
     for key in sorted(state["slots"], key=int):
-        parts.extend(responses_item_parts(state["slots"][key], state["stop"] != ""))
+        for part in responses_item_parts(state["slots"][key], state["stop"] != ""):
+            if part["type"] == "tool_call" and not part["id"]:
+                part["id"] = made_call_id(state["id"], len(parts))
+            parts.append(part)
     kinds = [part["type"] for part in parts]
     stop = state["stop"]
     if not stop:

@@ -189,6 +189,12 @@ def tool_call_part(call_id: str, name: str, arguments: Any, cut: bool) -> Json:
     return part
 
 
+def made_call_id(answer_id: str, number: int) -> str:
+    """Return an id for a call that came without one: unique in the conversation, the same in a replay."""
+    tail = "".join([letter for letter in answer_id if letter.isascii() and letter.isalnum()])[-16:]
+    return "_".join(["call", tail, str(number)] if tail else ["call", str(number)])
+
+
 def json_object(text: str) -> Json | None:
     """Return the object that a JSON text holds (also one that is wrapped in a JSON string; `null` is {}), or None."""
     value = json_value(text)
