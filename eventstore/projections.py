@@ -4,10 +4,10 @@ Both logs drive `project` in the transaction of the append, and again over the w
 its own way (`Rows`).  The folds are total: an event that does not fit changes nothing.
 """
 
-from dataclasses import dataclass, replace
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from eventstore.catalogue import (
     ApprovalRequired,
@@ -38,8 +38,7 @@ from eventstore.transcript import messages_in
 NOTHING = Usage()
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(msgspec.Struct, frozen=True):
     """A session's row; `messages` is the length of its transcript."""
 
     session_id: str
@@ -61,8 +60,7 @@ class Session:
     messages: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """A run's row; `admitted` and `ended` are the positions of the events that hold its `inputs` messages and its end."""
 
     run_id: str
@@ -87,8 +85,7 @@ class Run:
     ended: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where a message of a transcript stands: message number `item` of the event at `source`.
 
     It belongs to the session from `position` on.
@@ -102,8 +99,7 @@ class Place:
     run_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True):
     """What one model request used."""
 
     position: int
@@ -178,7 +174,7 @@ def add(total: Usage, one: Usage) -> Usage:
 
 def without_price(usage: Usage) -> Usage:
     """Return the usage without the price that it was computed with."""
-    return usage if usage.price is None else msgspec.structs.replace(usage, price=None)
+    return usage if usage.price is None else replace(usage, price=None)
 
 
 def session_after(row: Session, event: Event, at: int) -> Session:
