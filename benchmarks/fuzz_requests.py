@@ -64,9 +64,11 @@ def main() -> None:
     """Run and say what was found; leave with 1 if a vendor would refuse a request."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--histories", type=int, default=20_000)
+    for size, count in (("--tiny", 1_000), ("--quick", 20_000), ("--full", 1_000_000)):
+        parser.add_argument(size, dest="histories", action="store_const", const=count)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
-    asked: Any = parser.parse_known_args()[0]
+    asked: Any = parser.parse_args()
     began, found = time.perf_counter(), Counter[str]()
     starts = range(asked.seed, asked.seed + asked.histories, BATCH)
     counts = [min(BATCH, asked.seed + asked.histories - start) for start in starts]
