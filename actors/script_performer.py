@@ -266,7 +266,8 @@ class ScriptPerformer:
             drive.tries += 1
             script, drive.script = drive.script, None
         self._end(script)
-        logger.warning("%s: its script is opened again after %s", drive.run_id, type(error).__name__, exc_info=error)
+        unforeseen = None if isinstance(error, EngineFailed) else error
+        logger.warning("%s: its script is opened again after %s", drive.run_id, type(error).__name__, exc_info=unforeseen)
         if drive.tries > most:
             code = error.code if isinstance(error, EngineFailed) else "internal_error"
             self._fail(drive, epoch, Problem(code=code, message=f"{type(error).__name__}: {error}"))
