@@ -39,6 +39,7 @@ class Providers:
     environ: Mapping[str, str] = field(repr=False)
     moving: Mapping[str, Callable[[], Endpoint | None]] = field(default_factory=dict)
     _profiles: dict[str, ProviderProfile] = field(default_factory=dict, init=False, repr=False)
+    _endpoints: dict[str, Endpoint] = field(default_factory=dict, init=False, repr=False)
 
     def names(self) -> list[str]:
         """Return the names of all providers that can be used: the bundled ones, and the configured ones."""
@@ -74,22 +75,10 @@ class Providers:
             return None
         if profile.base_url is None:
             raise ConfigInvalid(f"provider {name} has no address: set providers.{name}.base_url")
-        settings = self._settings(name)
-        try:
-            return Endpoint(
-                name=name,
-                base_url=profile.base_url,
-                auth=profile.auth,
-                secret=self.secret(profile),
-                secret_env=profile.api_key_env,
-                headers=profile.headers,
-                timeouts=_timeouts(settings),
-                allow_private=settings.allow_private,
-                proxy=settings.proxy,
-                ca_file=settings.ca_file,
-            )
-        except InvalidEndpoint as exc:
-            raise ConfigInvalid(f"{self.loaded.source(f'providers.{name}.base_url')}: {exc}") from exc
+        made = self._endpoints.get(name)
+        if made is None or made.secret != self.secret(profile):  # each request asks for each provider
+            made = self._endpoints[name] = self._endpoint(name, profile, profile.base_url)
+        return made
 
     def secret(self, profile: ProviderProfile) -> str | None:
         """Return the provider's secret from the environment, or None where there is none."""
@@ -115,6 +104,24 @@ class Providers:
                 raise unknown("provider", name, [*self.names(), CUSTOM], self.loaded.source(setting), setting)
         for name in config.providers:
             self._check(name)
+
+    def _endpoint(self, name: str, profile: ProviderProfile, base_url: str) -> Endpoint:
+        settings = self._settings(name)
+        try:
+            return Endpoint(
+                name=name,
+                base_url=base_url,
+                auth=profile.auth,
+                secret=self.secret(profile),
+                secret_env=profile.api_key_env,
+                headers=profile.headers,
+                timeouts=_timeouts(settings),
+                allow_private=settings.allow_private,
+                proxy=settings.proxy,
+                ca_file=settings.ca_file,
+            )
+        except InvalidEndpoint as exc:
+            raise ConfigInvalid(f"{self.loaded.source(f'providers.{name}.base_url')}: {exc}") from exc
 
     def _overlaid(self, name: str) -> ProviderProfile:
         settings = self._settings(name)
