@@ -116,10 +116,17 @@ def fit_call(part: Json, own: bool, rule: Json, taken: Json) -> Json:
     if rule["plain"]:
         fitting = "".join([letter if fit_name_ok(letter, 1) else "_" for letter in fitting])
     fitting = fitting or "call"
-    unique, count = fitting, 1
+    count = taken.get(fitting, 0) + 1
+    unique = fitting if count == 1 else fit_numbered(fitting, count, rule)
     while unique in taken:
         count += 1
-        tail = f"_{count}"
-        unique = fitting[: rule["longest"] - len(tail)] + tail
-    taken[unique] = True
+        unique = fit_numbered(fitting, count, rule)
+    taken[fitting] = count
+    taken[unique] = taken.get(unique, 1)
     return part if unique == given else {**part, "id": unique}
+
+
+def fit_numbered(name: str, count: int, rule: Json) -> str:
+    """Return an id with a number behind it, no longer than the protocol has room for."""
+    tail = f"_{count}"
+    return name[: rule["longest"] - len(tail)] + tail
