@@ -484,7 +484,7 @@ def decode(tag: str, version: int, payload: bytes) -> Event:
                 shape = UPCASTERS[tag, step](shape)
             payload = _encoder.encode(shape)
         event = _decoder.decode(payload)
-    except (msgspec.DecodeError, KeyError) as exc:
+    except (msgspec.DecodeError, KeyError, TypeError, AttributeError, RecursionError) as exc:
         raise CorruptEvent(f"{tag} v{version}: {exc}") from exc
     if tag_of(event) != tag:
         raise CorruptEvent(f"a row of type {tag} holds {tag_of(event)}")

@@ -10,7 +10,7 @@ references.  Erasing an event nulls its data and salt; the two hashes stay, so t
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -72,16 +72,20 @@ def following(previous: bytes, header: Header, data_sha256: bytes) -> bytes:
     return sha256(previous + canonical(header) + data_sha256).digest()
 
 
-def check(links: Iterable[Link], previous: bytes = GENESIS, after: int = 0) -> Fault | None:
+def check(
+    links: Iterable[Link], previous: bytes = GENESIS, after: int = 0, keeps: Callable[[bytes], bool] = lambda _data: True
+) -> Fault | None:
     """Return the first fault of the chain from position `after + 1`, or None if it holds.
 
     Data may be missing only where a chained `log.erased` or `log.folded` says so; since that comes later in the log, such
-    a fault is found at the end.
+    a fault is found at the end.  `keeps` says whether the large values that some data refers to are those it names.
     """
     missing: set[int] = set()
     for position, link in enumerate(links, after + 1):
         if (fault := _fault(position, link, previous)) is not None:
             return fault
+        if link.data is not None and not keeps(link.data):
+            return Fault(position, "a large value of the event is not what was recorded")
         if link.data is None:
             missing.add(position)
         elif link.header.type in EXCUSES:

@@ -15,7 +15,7 @@ from eventstore.catalogue import Event, decode, encode, seq_of
 from eventstore.errors import Unwritten
 from eventstore.log import Append, Batch, StreamPart
 from eventstore.redaction import Redactor, clean
-from eventstore.values import Big, Keyed, externalise
+from eventstore.values import DEEPEST, Big, Keyed, externalise, is_too_deep
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Intake:
         """Return the request, ready to be written.
 
         Raises:
-            Unwritten: a value of an event cannot be expressed in JSON.
+            Unwritten: a value of an event cannot be expressed in JSON, or nests too deeply.
         """
         try:
             parts = tuple((part, tuple(map(self.ready, part.events))) for part in request.parts)
@@ -68,6 +68,8 @@ class Intake:
         if self._redactor.suspects(payload):
             event = rewritten(event, self._redactor.text)
             tag, schema, payload = encode(event)
+        if is_too_deep(payload):
+            raise Unwritten(f"an event nests deeper than {DEEPEST} levels: {tag}")
         data = without_tag(tag, payload)
         big: tuple[Big, ...] = ()
         if self._keyed is not None and not tag.startswith("log."):  # what explains removals stays readable offline

@@ -8,6 +8,7 @@ of the payload that has itself a key such as `$blob` gets one more `$` in front,
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -16,8 +17,12 @@ LIMIT = 8 * 1024
 PREVIEW = 512
 KEY = "$blob"
 
+DEEPEST = 256
+"""Levels of nesting in one event at most; what scripts and clients send is bounded lower."""
+
 _TEXT, _JSON = b"s", b"j"
 _MARK = b'$blob"'
+_string, _bracket = re.compile(rb'"(?:[^"\\]|\\.)*+"'), re.compile(rb"[\[\]{}]")
 _taken = re.compile(r"\$+blob")
 
 
@@ -38,6 +43,14 @@ def preview(text: str) -> str:
     head = text[:PREVIEW].encode()[:PREVIEW].decode(errors="ignore")
     end = head.rfind("\n")
     return head[:end] if end > 0 and len(head) < len(text) else head
+
+
+def is_too_deep(data: bytes) -> bool:
+    """Say whether a payload nests deeper than `DEEPEST`; those who read it may stand deep themselves."""
+    if data.count(b"{") + data.count(b"[") <= DEEPEST:
+        return False
+    levels = accumulate(1 if bracket in b"[{" else -1 for bracket in _bracket.findall(_string.sub(b"", data)))
+    return max(levels, default=0) > DEEPEST
 
 
 def externalise(data: bytes, keyed: Keyed) -> tuple[bytes, tuple[Big, ...]]:

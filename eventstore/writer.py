@@ -173,6 +173,6 @@ class Writer:
 def _call(outside: Callable[[T], None], value: T) -> None:
     try:
         outside(value)
-    except Exception:  # noqa: BLE001 - see below
+    except BaseException:  # noqa: BLE001 - see below
         # A listener that breaks its promise must not take the writer, and with it every other actor, down.
         _log.exception("a callback of the log raised")

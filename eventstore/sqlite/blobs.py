@@ -5,15 +5,21 @@ the append that makes them.  Used by the writer's thread, with the write connect
 """
 
 import json
+import re
 import sqlite3
 import zlib
 from collections.abc import Callable
 from hashlib import blake2b
+from itertools import accumulate, pairwise
+from typing import Annotated
+
+import msgspec
 
 from eventstore.errors import CorruptEvent, Unwritten
 from eventstore.log import Batch, NamedBlob, Seal
 from eventstore.values import Big
 
+_NAME = re.compile("(?:[0-9a-f]{2})+")
 _RAW = b"r"
 """First byte of what is hashed of raw bytes; `values` has its own for texts and JSON."""
 
@@ -88,31 +94,53 @@ def load_content(db: sqlite3.Connection, name: str) -> bytes:
     Raises:
         CorruptEvent: an event refers to it and it is not there.
     """
-    row = db.execute("select data from blobs where key = ?", (bytes.fromhex(name),)).fetchone()
+    key = bytes.fromhex(name) if _NAME.fullmatch(name) else b""
+    row = db.execute("select data from blobs where key = ?", (key,)).fetchone()
     if row is None:
         raise CorruptEvent(f"the blob {name} is missing")
-    return zlib.decompress(row[0])
+    return _unpacked(row[0])
 
 
 def load_named(db: sqlite3.Connection, name: str) -> bytes | None:
-    """Return the bytes under a name, or None."""
+    """Return the bytes under a name, or None.
+
+    Raises:
+        CorruptEvent: they are damaged.
+    """
     joined = "select b.data from named_blobs n join blobs b on b.id = n.blob where n.name = ?"
     row = db.execute(joined, (name,)).fetchone()
-    return zlib.decompress(row[0])[1:] if row else None
+    return _unpacked(row[0])[1:] if row else None
 
 
 def load_sealed(db: sqlite3.Connection, run: int, call: int) -> list[bytes] | None:
-    """Return all batches of a sealed call, cut as they were written, or None if it is not sealed."""
+    """Return all batches of a sealed call, cut as they were written, or None if it is not sealed.
+
+    Raises:
+        CorruptEvent: they are damaged.
+    """
     joined = "select b.data, s.sizes from seals s join blobs b on b.id = s.blob where s.run = ? and s.call = ?"
     row = db.execute(joined, (run, call)).fetchone()
     if row is None:
         return None
-    raw = memoryview(zlib.decompress(row[0]))[1:]
-    batches: list[bytes] = []
-    for size in json.loads(row[1]):
-        batches.append(bytes(raw[:size]))
-        raw = raw[size:]
-    return batches
+    raw, sizes = memoryview(_unpacked(row[0]))[1:], _sizes(row[1])
+    if sum(sizes) != len(raw):
+        raise CorruptEvent(f"the stream of call {call} has {len(raw)} bytes, and its batches {sum(sizes)}")
+    ends = list(accumulate(sizes, initial=0))
+    return [bytes(raw[begin:end]) for begin, end in pairwise(ends)]
+
+
+def _unpacked(packed: bytes) -> bytes:
+    try:
+        return zlib.decompress(packed)
+    except zlib.error as exc:
+        raise CorruptEvent(f"a blob is damaged: {exc}") from exc
+
+
+def _sizes(text: str) -> list[int]:
+    try:
+        return msgspec.json.decode(text, type=list[Annotated[int, msgspec.Meta(ge=0)]])
+    except msgspec.DecodeError as exc:
+        raise CorruptEvent(f"the sizes of a stream's batches are damaged: {exc}") from exc
 
 
 def load_batches(db: sqlite3.Connection, run: int, call: int, after: int, limit: int) -> list[tuple[int, bytes]]:

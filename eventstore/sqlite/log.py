@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from eventstore.chain import Fault, check
-from eventstore.errors import LogError, StoreBusy, StoreError, StoreFull, Unwritten
+from eventstore.errors import CorruptEvent, LogError, StoreBusy, StoreError, StoreFull, Unwritten
 from eventstore.intake import Intake, Prepared
 from eventstore.log import Answer, Append, Committed, Envelope, Failed
 from eventstore.redaction import Redactor
@@ -15,6 +15,7 @@ from eventstore.sqlite import blobs
 from eventstore.sqlite.reading import Reader
 from eventstore.sqlite.recording import Recorder
 from eventstore.sqlite.schema import BUSY_MS, PROJECTIONS, open_for_writing
+from eventstore.values import references
 from eventstore.writer import CAPACITY, Listener, Writer
 
 PASSIVE_BYTES, TRUNCATE_BYTES = 4 * 1024 * 1024, 16 * 1024 * 1024
@@ -23,7 +24,7 @@ ATTEMPTS = 3
 """How often a transaction is tried when another process holds the database's lock."""
 
 _FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY})
-_UNFIT = (sqlite3.IntegrityError, sqlite3.DataError, OverflowError, TypeError, ValueError)
+_UNFIT = (sqlite3.IntegrityError, sqlite3.DataError, OverflowError, TypeError, ValueError, CorruptEvent)
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 Commit = Callable[[sqlite3.Connection], None]
@@ -65,6 +66,8 @@ class SqliteLog:
             raise
         self._intake = Intake(redactor, name_of)
         self._recorder = Recorder(self._db, blobs.BlobStore(self._db, name_of), random)
+        self._name_of = name_of
+        self._data_version = 0
         self._checkpoint_above = PASSIVE_BYTES
         self._writer = Writer(self._record, self._settle, capacity)
 
@@ -94,8 +97,8 @@ class SqliteLog:
         return self._writer.subscribe(listener)
 
     def check(self) -> Fault | None:
-        """Return the first fault of the hash chain, or None; reads the whole log, on the calling thread."""
-        return check(self.reader.links())
+        """Return the first fault of the hash chain or of a large value, or None; reads all of it, on the calling thread."""
+        return check(self.reader.links(), keeps=self._keeps)
 
     def rebuild(self) -> None:
         """Make the projections anew from the log, in one transaction on the writer's thread; appends wait meanwhile."""
@@ -108,6 +111,12 @@ class SqliteLog:
         with suppress(sqlite3.Error):  # on a full disk it stays, and the next start takes it up
             self._checkpoint("truncate")
         self._db.close()
+
+    def _keeps(self, data: bytes) -> bool:
+        try:
+            return all(self._name_of(self.reader.content(name)) == name for name in references(data))
+        except CorruptEvent:
+            return False
 
     # --- on the writer's thread ---------------------------------------------------------
 
@@ -125,11 +134,19 @@ class SqliteLog:
 
     def _transaction(self, requests: Sequence[Prepared]) -> list[Answer]:
         self._db.execute("begin immediate")
+        self._notice_others()
         answers = [self._one(prepared) for prepared in requests]
         self._recorder.flush()
         self._commit(self._db)
         self._recorder.committed()
         return answers
+
+    def _notice_others(self) -> None:
+        """Trust nothing that is remembered if another connection has written since; nobody should, but somebody may."""
+        version = self._db.execute("pragma data_version").fetchone()[0]
+        if version != self._data_version:
+            self._recorder.forget()
+        self._data_version = version
 
     def _one(self, prepared: Prepared) -> Answer:
         self._db.execute("savepoint one")

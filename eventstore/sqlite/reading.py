@@ -13,7 +13,7 @@ from queue import LifoQueue
 from typing import Any
 
 from eventstore.chain import Header, Link
-from eventstore.errors import StoreError
+from eventstore.errors import CorruptEvent, StoreError
 from eventstore.intake import restored
 from eventstore.log import Envelope
 from eventstore.redaction import clean
@@ -142,7 +142,16 @@ class Reader:
 
     def envelope(self, row: Row) -> Envelope:
         """Return the envelope of a row that has its data, large values put back."""
-        return envelope_of(row, self._content)
+        return envelope_of(row, self.content)
+
+    def content(self, name: str) -> bytes:
+        """Return the content of a large value.
+
+        Raises:
+            CorruptEvent: it is missing or damaged.
+        """
+        with self.lent() as db:
+            return blobs.load_content(db, name)
 
     def close(self) -> None:
         """Close the connections, each when it is given back."""
@@ -156,10 +165,6 @@ class Reader:
                 slot.close()
             self._slots.put(None)
 
-    def _content(self, name: str) -> bytes:
-        with self.lent() as db:
-            return blobs.load_content(db, name)
-
 
 def envelope_of(row: Row, content: Callable[[str], bytes]) -> Envelope:
     """Return the envelope of a row that has its data; `content` gives the large values by id.
@@ -168,7 +173,11 @@ def envelope_of(row: Row, content: Callable[[str], bytes]) -> Envelope:
         CorruptEvent: the row is not an event of this program.
     """
     position, stream, version, seq, tag, schema, at, actor, causation, correlation, data = row
-    event = restored(tag, schema, inflate(data or b"{}", content))
+    try:
+        whole = inflate(data or b"{}", content)
+    except ValueError as exc:  # no JSON, or a large value that is no text
+        raise CorruptEvent(f"position {position}: {exc}") from exc
+    event = restored(tag, schema, whole)
     return Envelope(position, stream, version, seq, at, actor or stream, event, causation, correlation)
 
 

@@ -2,11 +2,12 @@
 
 import sqlite3
 from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
 from eventstore.catalogue import Json, Origin, Usage
-from eventstore.errors import KeyTaken
+from eventstore.errors import CorruptEvent, KeyTaken
 from eventstore.layers import Layers
 from eventstore.projections import NOTHING, Attempt, Place, Run, Session
 from eventstore.queries import KeyRow
@@ -23,6 +24,8 @@ _SESSION_CHANGES = SESSION_COLUMNS.split(", ")[7:]
 _RUN_CHANGES = RUN_COLUMNS.split(", ")[8:]
 _origin = msgspec.json.Decoder(Origin)
 _usage = msgspec.json.Decoder(Usage)
+_object = msgspec.json.Decoder(Json)
+T = TypeVar("T")
 
 
 class SqlRows:
@@ -142,7 +145,7 @@ def session_of(session_id: str, row: tuple[object, ...]) -> Session:
     profile, title, busy, updated_at, model, provider, active_run, run_count, usage, messages = changes
     values = {
         "owner": owner,
-        "origin": Origin(platform=str(platform)) if origin is None else _origin.decode(str(origin)),
+        "origin": Origin(platform=str(platform)) if origin is None else _decoded(_origin, origin),
         "ephemeral": bool(ephemeral),
         "parent_session_id": parent,
         "metadata": _json(metadata),
@@ -191,12 +194,18 @@ def run_of(run_id: str, session: str, row: tuple[object, ...]) -> Run:
 
 def usage_of(text: object) -> Usage:
     """Return the usage of a column."""
-    return NOTHING if text is None else _usage.decode(str(text))
+    return NOTHING if text is None else _decoded(_usage, text)
 
 
 def _json(text: object) -> Json:
-    value: Json = {} if text is None else msgspec.json.decode(str(text))
-    return value
+    return {} if text is None else _decoded(_object, text)
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], text: object) -> T:
+    try:
+        return decoder.decode(str(text))
+    except msgspec.DecodeError as exc:
+        raise CorruptEvent(f"a row of the projections is damaged: {exc}; have them made anew from the log") from exc
 
 
 def _text(value: Json | Usage | Origin) -> str | None:

@@ -129,9 +129,12 @@ def test_commits_are_published_in_order_after_they_are_durable(both: Both) -> No
     assert {name for _, _, name in heard} == {"eventstore-writer"}
 
 
-def test_a_callback_that_raises_harms_nobody(both: Both, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("fault", [ZeroDivisionError, SystemExit])
+def test_a_callback_that_raises_harms_nobody(
+    both: Both, caplog: pytest.LogCaptureFixture, fault: type[BaseException]
+) -> None:
     def broken(_: object) -> None:
-        raise ZeroDivisionError
+        raise fault
 
     both.log.subscribe(broken)
     both.log.append(append(StreamPart("run-1", 0, (NOTE,))), broken)

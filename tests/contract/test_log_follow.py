@@ -136,7 +136,7 @@ class FaultyOnce:
 @pytest.mark.parametrize("broken", ["events", "run"])
 def test_a_follower_that_could_not_read_reads_again(both: Both, broken: str) -> None:
     record(both.log, "run-1", begin(both, deltas=2), delta(4), END)
-    follower = follow(both.log, FaultyOnce(both.queries, broken), "1", after=0 if broken == "events" else 9)  # type: ignore[arg-type]
+    follower = follow(both.log, FaultyOnce(both.queries, broken), "1", after=0 if broken == "events" else 9)
     with pytest.raises(StoreError, match="stutters"):
         follower.next(0)
     assert (drained(follower, 0.1), follower.ended) == ([1, 2, 3, 4, 5] if broken == "events" else [], True)

@@ -3,10 +3,14 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventstore.values import LIMIT, PREVIEW, externalise, inflate, preview, references
+from eventstore import Append, Redactor, StreamPart, Unwritten
+from eventstore.catalogue import NoteTaken
+from eventstore.intake import Intake
+from eventstore.values import DEEPEST, LIMIT, PREVIEW, externalise, inflate, preview, references
 
 SCALARS = (
     st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(["x" * LIMIT, "é" * LIMIT, "line\n" * 5000])
@@ -77,3 +81,17 @@ def test_a_preview_ends_with_a_line_where_it_can() -> None:
     assert preview("one\ntwo\n" + "x" * 1000) == "one\ntwo"
     assert preview("😀" * 1000) == "😀" * (PREVIEW // 4)
     assert preview("short\ntext") == "short\ntext"
+
+
+@pytest.mark.parametrize(("levels", "fits"), [(200, True), (DEEPEST, False), (5_000, False)])
+@pytest.mark.parametrize("wrap", [lambda value: {"a": value}, lambda value: ["[", value, '"{']], ids=["object", "array"])
+def test_what_nests_so_deeply_that_readers_could_not_follow_is_refused(levels: int, fits: bool, wrap: Any) -> None:
+    value: Any = "]" * 20_000
+    for _ in range(levels):
+        value = wrap(value)
+    request = Append((StreamPart("run-1", 0, (NoteTaken(kind="a", data={"a": value}),)),), 0, "a")
+    if fits:
+        Intake(Redactor()).prepare(request)
+    else:
+        with pytest.raises(Unwritten, match=r"deep|recursion"):
+            Intake(Redactor()).prepare(request)
