@@ -98,14 +98,14 @@ def test_a_key_for_the_local_server_is_sent() -> None:
 
 
 def test_an_endpoint_is_made_once_and_again_when_its_secret_changes() -> None:
-    environ = {"ANTHROPIC_API_KEY": "old-secret"}
+    environ = {"ANTHROPIC_API_KEY": "sk-old"}
     known = Providers(load(None, {}, None), environ)
     found = known.endpoint("anthropic")
     assert known.endpoint("anthropic") is found
-    environ["ANTHROPIC_API_KEY"] = "new-secret"
+    environ["ANTHROPIC_API_KEY"] = "sk-new"
     changed = known.endpoint("anthropic")
     assert changed is not None
-    assert changed.secret == "new-secret"
+    assert (changed.auth, changed.secret) == ("x-api-key", "sk-new")
 
 
 def test_a_provider_whose_address_moves_is_asked_each_time() -> None:
