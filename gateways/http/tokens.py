@@ -141,7 +141,8 @@ class TokenFile:
     @contextlib.contextmanager
     def _exclusive(self) -> Iterator[None]:
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with self._path.with_suffix(".lock").open("w") as lock:
+        path = self._path.with_suffix(".lock")
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
