@@ -4,6 +4,8 @@ The three adapters share it.  What the model is known to lack is a typed error w
 older messages it is replaced by a word, or a session that once saw an image could never go on with a model that takes none.
 """
 
+import re
+
 from llm.types import Json, dict_of, message_calls, provider_error, text_of
 
 FIT_KINDS = (("image", "images"), ("file", "files"))
@@ -53,7 +55,7 @@ def fit_refusal(request: Json, able: Json, name_limit: int) -> Json | None:
 
 def fit_name_ok(name: str, limit: int) -> bool:
     """Return whether this is a function name as the protocols want it: 1 to `limit` of a-z A-Z 0-9 _ and -."""
-    return 0 < len(name) <= limit and all(letter.isascii() and (letter.isalnum() or letter in "_-") for letter in name)
+    return 0 < len(name) <= limit and re.search("[^A-Za-z0-9_-]", name) is None
 
 
 def fit_has(messages: list[Json], kind: str) -> bool:
@@ -114,7 +116,7 @@ def fit_call(part: Json, own: bool, rule: Json, taken: Json) -> Json:
     given = text_of(part["id"])
     fitting = given if own and not rule["once"] else given[: rule["longest"]]
     if rule["plain"]:
-        fitting = "".join([letter if fit_name_ok(letter, 1) else "_" for letter in fitting])
+        fitting = re.sub("[^A-Za-z0-9_-]", "_", fitting)
     fitting = fitting or "call"
     count = taken.get(fitting, 0) + 1
     unique = fitting if count == 1 else fit_numbered(fitting, count, rule)

@@ -1,6 +1,7 @@
 """What the three gates of encoded requests share: how a fault is told, and what holds in every protocol."""
 
 import json
+import re
 from typing import Any
 
 from llm.types import Json, dict_of, json_object, list_of, provider_error, text_of
@@ -32,8 +33,9 @@ def gate_first(faults: list[Json | None]) -> Json | None:
 def gate_named(where: str, name: Any, limit: int) -> Json | None:
     """Return the fault of a name that is not 1 to `limit` of a-z A-Z 0-9 _ and -."""
     told = text_of(name)
-    good = all(letter.isascii() and (letter.isalnum() or letter in "_-") for letter in told)
-    return None if good and 0 < len(told) <= limit else gate_fault(where, "no tool name")
+    return (
+        None if re.search("[^A-Za-z0-9_-]", told) is None and 0 < len(told) <= limit else gate_fault(where, "no tool name")
+    )
 
 
 def gate_tools_named(names: list[Any], limit: int) -> Json | None:
