@@ -126,8 +126,8 @@ def bundled() -> dict[str, ProviderProfile]:
 def overlaid(name: str, settings: Mapping[str, Any]) -> ProviderProfile:
     """Return the bundled profile of this name, else `custom`, with a configuration's settings laid over it.
 
-    A setting of `adapter` holds for all models.  Whoever speaks Anthropic's protocol wants the key as `x-api-key`, unless
-    `auth` says otherwise; and what only a vendor's own server can do is not asked of another `base_url`.
+    A setting of `adapter` holds for all models.  Whoever speaks Anthropic's protocol wants its version header, and the
+    key as `x-api-key` unless `auth` says otherwise; and what only a vendor's own server can do is not asked of another `base_url`.
 
     `settings` has keys of `ProviderProfile` but `wire`, plus `reasoning_replay`; `models` may be a list of ids, `prices`
     maps ids to prices.  A value of None leaves the profile's; tables are laid over key by key.
@@ -142,8 +142,9 @@ def overlaid(name: str, settings: Mapping[str, Any]) -> ProviderProfile:
         table["wire"].pop("cache", None)
     if "adapter" in given or "base_url" in given:
         table["models"] = {model: {**about, "adapter": None} for model, about in table["models"].items()}
-    if given.get("adapter") == "anthropic_messages" and table["auth"] == "bearer":
-        table["auth"] = "x-api-key"
+    if given.get("adapter") == "anthropic_messages":
+        table["auth"] = "x-api-key" if table["auth"] == "bearer" else table["auth"]
+        table["headers"] = {**bundled()["anthropic"].headers, **table["headers"]}
     if (replay := given.pop("reasoning_replay", None)) is not None:
         table["wire"]["reasoning_replay"] = replay
     for key in ("headers", "capabilities"):

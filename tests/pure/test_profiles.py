@@ -78,8 +78,10 @@ def test_models_of_openai_that_reason_are_asked_by_responses_unless_the_configur
     assert describe(overlaid("openai", {"adapter": "openai_responses"}))["adapter"] == "openai_responses"
 
 
-def test_whoever_speaks_anthropics_protocol_wants_the_key_in_its_header() -> None:
+def test_whoever_speaks_anthropics_protocol_wants_its_version_and_the_key_in_its_header() -> None:
     assert overlaid("mine", {"adapter": "anthropic_messages"}).auth == "x-api-key"
+    headers = overlaid("mine", {"adapter": "anthropic_messages", "headers": {"x-team": "a"}}).headers
+    assert headers == {"anthropic-version": "2023-06-01", "x-team": "a"}
     assert overlaid("mine", {"adapter": "anthropic_messages", "auth": "bearer"}).auth == "bearer"
     assert overlaid("local", {"adapter": "anthropic_messages"}).auth == "none"
 
