@@ -127,7 +127,8 @@ def overlaid(name: str, settings: Mapping[str, Any]) -> ProviderProfile:
     """Return the bundled profile of this name, else `custom`, with a configuration's settings laid over it.
 
     A setting of `adapter` holds for all models.  Whoever speaks Anthropic's protocol wants its version header, and the
-    key as `x-api-key` unless `auth` says otherwise; and what only a vendor's own server can do is not asked of another `base_url`.
+    key as `x-api-key` unless `auth` says otherwise; and what only a vendor's own server can do is not asked of another
+    `base_url`.
 
     `settings` has keys of `ProviderProfile` but `wire`, plus `reasoning_replay`; `models` may be a list of ids, `prices`
     maps ids to prices.  A value of None leaves the profile's; tables are laid over key by key.
