@@ -3,6 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+MOST_WAITED = 100_000
+"""Handles in all open waits together, each counted as often as it is waited for."""
+
 
 class Misused(ValueError):
     """The script asked for a call that it cannot ask for; it is raised inside the script."""
@@ -27,6 +30,7 @@ class Calls:
     _settled: dict[int, int] = field(default_factory=dict)
     _kept: dict[int, str] = field(default_factory=dict)
     _waits: dict[int, _Wait] = field(default_factory=dict)
+    _waited: int = 0
 
     @property
     def outstanding(self) -> frozenset[int]:
@@ -53,13 +57,13 @@ class Calls:
         known = self.known(number)
         if known not in self._open and known not in self._kept:
             raise Misused(f"call {known} was joined already")
-        self._waits[key] = _Wait((known,), one=True)
+        self._wait(key, _Wait((known,), one=True))
 
     def any_of(self, key: int, numbers: object) -> None:
         """Note that a wait with this key wants to know which of these calls is settled first."""
         if not isinstance(numbers, list) or not numbers:
             raise Misused("any_of needs a list of at least one handle")
-        self._waits[key] = _Wait(tuple(self.known(number) for number in numbers), one=False)
+        self._wait(key, _Wait(tuple(self.known(number) for number in numbers), one=False))
 
     def known(self, number: object) -> int:
         """Return the number of a call that was started, or raise Misused."""
@@ -94,10 +98,16 @@ class Calls:
                 answers[key] = self._kept[first] if wait.one else first
                 joined |= {first} if wait.one else set()
         for key in answers:
-            del self._waits[key]
+            self._waited -= len(self._waits.pop(key).numbers)
         for number in joined:
             del self._kept[number]
         return answers
+
+    def _wait(self, key: int, wait: _Wait) -> None:
+        if self._waited + len(wait.numbers) > MOST_WAITED:
+            raise Misused(f"the script waits for more than {MOST_WAITED} handles at once")
+        self._waits[key] = wait
+        self._waited += len(wait.numbers)
 
     def _first_settled(self, numbers: tuple[int, ...]) -> int:
         return min((number for number in numbers if number in self._settled), key=self._settled.__getitem__, default=0)

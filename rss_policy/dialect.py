@@ -13,7 +13,7 @@ BUILTINS = frozenset((
     "OverflowError", "RecursionError", "RuntimeError", "StopIteration", "TimeoutError", "TypeError",
     "UnicodeDecodeError", "UnicodeEncodeError", "ValueError", "ZeroDivisionError", "abs", "all", "any", "bin",
     "bool", "bytes", "chr", "complex", "dict", "divmod", "enumerate", "filter", "float", "format", "frozenset",
-    "getattr", "hasattr", "hex", "int", "isinstance", "iter", "len", "list", "map", "max", "min", "next", "object",
+    "getattr", "hasattr", "hex", "int", "isinstance", "len", "list", "map", "max", "min", "next", "object",
     "oct", "ord", "pow", "range", "repr", "reversed", "round", "set", "setattr", "slice", "sorted", "str", "sum",
     "tuple", "type", "zip",
 ))
@@ -32,6 +32,7 @@ REFUSED_NAMES = {
     "print": "what is printed is not on record; emit a note.* event",
     "locals": "it shows names that are not the script's",
     "globals": "it shows names that are not the script's",
+    "iter": "what it gives is printed with its address, which differs after parking; loop, or count an index",
     "input": "nobody sits there; ask by an approval or end the turn",
     "property": "the interpreter has no method decorators; write a function",
     "staticmethod": "the interpreter has no method decorators; write a function",
@@ -112,6 +113,16 @@ def _attribute(node: ast.Attribute) -> Iterator[str]:
 def _class(node: ast.ClassDef) -> Iterator[str]:
     if node.bases or node.keywords:
         yield "the interpreter has no class inheritance; write a dataclass or a function"
+    named = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
+    if not any(map(_is_dataclass, node.decorator_list)) and "__repr__" not in named:
+        yield "it is printed with its address, which differs after parking; make it a dataclass, or define __repr__"
+
+
+def _is_dataclass(node: ast.expr) -> bool:
+    made = node.func if isinstance(node, ast.Call) else node
+    return (isinstance(made, ast.Name) and made.id == "dataclass") or (
+        isinstance(made, ast.Attribute) and made.attr == "dataclass"
+    )
 
 
 def _handler(node: ast.ExceptHandler) -> Iterator[str]:

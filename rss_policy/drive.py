@@ -78,6 +78,8 @@ class Drive:
         self._context, self._place_of, self._monotonic = context, place_of, monotonic
         self._acts: list[Act] = []
         self._started: dict[int, Call] = {}
+        self._sizes: dict[int, int] = {}
+        self._emitted = self._open = 0
         self._total = 0
         self._since = 0.0
 
@@ -93,7 +95,8 @@ class Drive:
             ValueError: no such call is outstanding.
         """
         self.calls.settle(number, outcome)
-        self._started.pop(number)
+        del self._started[number]
+        self._open -= self._sizes.pop(number)
 
     def run(self, resume: Callable[[], SyncSnapshot], turn: Turn) -> tuple[Halt, FutureSnapshot | None]:
         """Resume the script and answer it until it waits or ends; the snapshot comes with Waiting only.
@@ -101,7 +104,7 @@ class Drive:
         Raises:
             WorkerLost: the worker process died.
         """
-        self._acts, self._since = [], self._monotonic()
+        self._acts, self._emitted, self._since = [], 0, self._monotonic()
         try:
             halted = resume()
             while (following := self._next(halted, turn)) is not None:
@@ -159,11 +162,16 @@ class Drive:
     def _act(self, name: str, what: Any, at: str, turn: Turn) -> Any:
         match name:
             case "raw.note":
-                return self._did(Emit(self._event(what), at), turn)
+                event = self._event(what)
+                self._emitted += len(what)
+                self._refuse_too_much()
+                return self._did(Emit(event, at), turn)
             case "raw.start":
                 kind, payload = self._call(what)
                 call = Call(self.calls.start(), kind, payload, at)
-                self._started[call.number] = call
+                self._started[call.number], self._sizes[call.number] = call, len(what)
+                self._open += len(what)
+                self._refuse_too_much()
                 self._did(call, turn)
                 return call.number
             case "raw.stop":
@@ -175,6 +183,10 @@ class Drive:
                 return to_script(value)
             case _:
                 raise Misused(f"there is no host call {name}({what!r})")
+
+    def _refuse_too_much(self) -> None:
+        if self._emitted + self._open > self.limits.held_bytes:
+            raise OverLimit("held_bytes", f"made the host keep more than {self.limits.held_bytes} characters at once")
 
     def _did(self, act: Act, turn: Turn) -> None:
         self._total += 1

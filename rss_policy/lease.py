@@ -28,7 +28,8 @@ _SUSPENSIONS_PER_CALL = 4
 
 
 def _never(*_: object) -> None:
-    """Stand for a raw host call; the engine answers them itself, so that this runs only at load, where it may do nothing."""
+    """Stand for a raw host call; the engine answers them itself, so that this runs only while a bundle is loaded."""
+    raise RuntimeError("a host function can only be called while run(context) runs, not while a module loads")
 
 
 RAW = {"raw": ExternalModule(dict.fromkeys(RAW_NAMES, _never), stubs=RAW_STUBS)}

@@ -47,14 +47,21 @@ def load_files(files: Mapping[str, str], prelude: str = PRELUDE) -> Bundle:
     named = _modules_of(files)
     _refuse_other_modules(manifest, named)
     host = scoped(parse(HOST, prelude))
-    modules = {name: scoped(parse(name, files[path])) for name, path in named.items()}
-    for module in modules.values():
-        refuse_syntax(module.source)
+    modules = {name: _parsed(name, files[path]) for name, path in named.items()}
     ordered = in_dependency_order({name: module.source for name, module in modules.items()})
     refuse_names([modules[source.name] for source in ordered], host)
     refuse_entry(modules, manifest.entry)
     fed = tuple(_module(modules[source.name], host) for source in ordered)
     return Bundle(manifest, prelude, fed, digest_of_files(files, prelude), pack(files, prelude))
+
+
+def _parsed(name: str, text: str) -> Scoped:
+    try:
+        module = scoped(parse(name, text))
+        refuse_syntax(module.source)
+    except RecursionError:
+        raise BundleRefused(f"{name}: an expression nests too deeply; take it apart", name) from None
+    return module
 
 
 def _module(module: Scoped, host: Scoped) -> Module:

@@ -28,6 +28,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         call_bytes: the payload of one host call.
         outcome_bytes: the outcome of one host call.
         result_bytes: what the script returns.
+        held_bytes: everything that the host keeps for it at once: what it emitted since its last wait, and its open calls.
     """
 
     step_seconds: float = 5.0
@@ -40,6 +41,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     call_bytes: int = 8_000_000
     outcome_bytes: int = 8_000_000
     result_bytes: int = 4_000_000
+    held_bytes: int = 24_000_000
 
     def wider(self, factor: int) -> "Limits":
         """Return the same limits, all of them `factor` times wider."""
@@ -66,6 +68,7 @@ class NarrowedLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     call_bytes: int | None = None
     outcome_bytes: int | None = None
     result_bytes: int | None = None
+    held_bytes: int | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

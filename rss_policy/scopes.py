@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+_FIXED = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
 
@@ -38,7 +39,7 @@ class Names:
 
     Attributes:
         defined: each name that the module binds at its top level (also by `global`), with the first node that does.
-        redefined: further bindings of the same names.
+        redefined: further bindings of the same names; by `global` only those of what was imported, or made by def or class.
         used: every use of a name that is not local to a function, comprehension or class, with its node.
     """
 
@@ -56,7 +57,9 @@ def names_of(tree: ast.Module) -> Names:
     redefined = list(module.rebound)
     for scope in walker.scopes:
         for name in scope.declared_global & scope.bound.keys():
-            module.bound.setdefault(name, scope.bound[name])
+            first = module.bound.setdefault(name, scope.bound[name])
+            if isinstance(first, _FIXED):
+                redefined.append((name, scope.bound[name]))
     used = sorted(_global_uses(walker.scopes), key=lambda node: (node.lineno, node.col_offset))
     return Names(module.bound, tuple(redefined), tuple(used))
 

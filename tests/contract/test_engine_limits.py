@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Iterator
+from textwrap import indent
 
 import msgspec
 import pytest
 
+from rss_policy.calls import MOST_WAITED, Calls, Misused
 from rss_policy.engine import MontyEngine
 from rss_policy.errors import BundleRefused, LimitReached, ScriptRaised
 from rss_policy.manifest import Limits
@@ -29,6 +31,7 @@ def end_of(engine: MontyEngine, body: str, head: str = "") -> Halt:
     return script.begin(answers)
 
 
+HELD = "[limits]\nheld_bytes = 20_000\n"
 HOST = "import json\nfrom host import emit, now, sleep, start\n"
 BOMBS = {
     "a loop": ("while True:\n    pass", "step_seconds"),
@@ -190,12 +193,58 @@ def test_an_outcome_that_is_too_big_becomes_an_error_value(engine: MontyEngine) 
         ("X = 1 / 0\n", "agent.bad:1: ZeroDivisionError"),
         ("while True:\n    pass\n", "time limit exceeded"),
         ("X = 'x' * 50_000_000\n", "agent.bad:1: MemoryError"),
+        ("from host import emit\n\ndef f():\n    emit({})\nf()\n", "agent.bad:4: .* not while a module loads"),
+        ("from host import now\n\ndef f():\n    return now()\nX = f()\n", "agent.bad:4: .* not while a module loads"),
     ],
 )
 def test_a_module_that_does_not_load_is_refused_at_open(engine: MontyEngine, text: str, message: str) -> None:
     bundle = bundle_of({"agent.bad": text, "agent.main": "async def run(context):\n    return 1\n"})
     with pytest.raises(BundleRefused, match=message):
         engine.open(bundle, CONTEXT)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "x = 'x' * 900\nfor i in range(50):\n    emit({'type': 'note.x', 'x': x})",
+        "x = 'x' * 900\nfor i in range(50):\n    start({'kind': 'sleep', 'x': x})",
+        "x = 'x' * 900\nfor i in range(50):\n    start({'kind': 'sleep', 'x': x})\n    await sleep(1)",
+    ],
+)
+def test_what_the_host_keeps_at_once_is_bounded_although_each_value_is_small(engine: MontyEngine, body: str) -> None:
+    bundle = bundle_of({"agent.main": f"{HOST}async def run(context):\n" + indent(body, "    ")}, manifest=HELD)
+    script, _ = engine.open(bundle, CONTEXT)
+    halt, acts = script.begin(answers), 0
+    while isinstance(halt, Waiting):
+        acts += len(halt.acts)
+        halt = script.settle(max(halt.on), {}, answers)
+    assert isinstance(halt, Raised)
+    assert "made the host keep more than 20000 characters at once (setting limits.held_bytes)" in halt.message
+    assert 20 <= acts + len(halt.acts) <= 50
+
+
+def test_what_was_handed_over_or_settled_is_no_longer_counted(engine: MontyEngine) -> None:
+    body = "x = 'x' * 900\nfor i in range(50):\n    emit({'type': 'note.x', 'x': x})\n    await sleep(1)\nreturn 1"
+    bundle = bundle_of({"agent.main": f"{HOST}async def run(context):\n" + indent(body, "    ")}, manifest=HELD)
+    script, _ = engine.open(bundle, CONTEXT)
+    halt = script.begin(answers)
+    while isinstance(halt, Waiting):
+        halt = script.settle(max(halt.on), {}, answers)
+    assert isinstance(halt, Ended), halt
+
+
+def test_waits_for_many_handles_at_once_are_bounded() -> None:
+    calls = Calls()
+    handles = [calls.start() for _ in range(1_000)]
+    for key in range(MOST_WAITED // 1_000):
+        calls.any_of(key, handles)
+    with pytest.raises(Misused, match="more than 100000 handles"):
+        calls.any_of(-1, [1])
+    with pytest.raises(Misused, match="more than 100000 handles"):
+        calls.join(-1, 1)
+    calls.settle(1, "{}")
+    assert len(calls.due()) == MOST_WAITED // 1_000
+    calls.join(-1, 2)
 
 
 TRICKS = [

@@ -115,6 +115,49 @@ def test_parking_at_every_wait_changes_nothing(engine: MontyEngine, bundle: Bund
     assert journal(engine, bundle, max, park=True) == journal(engine, bundle, max)
 
 
+PRINTED = """
+import asyncio
+import re
+from dataclasses import dataclass
+from host import emit, sleep
+
+@dataclass(frozen=True)
+class Point:
+    x: int
+
+    def far(self):
+        return Point
+
+class Named:
+    def __repr__(self):
+        return "named"
+
+async def branch(n):
+    kept = [Point(i) for i in range(50)]
+    await sleep(n)
+    return kept[n:]
+
+async def run(context):
+    for turn in range(3):
+        parts = await asyncio.gather(branch(1), branch(2))
+        def inner():
+            return parts
+        fault = ValueError("x")
+        things = [Point(turn), Named(), Point, Named, inner, lambda: parts, run, Point(1).far, fault, re.compile("a"),
+                  re.match("a", "a"), map(str, parts), zip(parts), reversed(parts), enumerate(parts), {1: 2}.items(),
+                  range(3), slice(1), branch(3), {str(i) for i in range(40)}, frozenset(["b", "a"]), type(turn), len]
+        emit({"type": "note.printed", "repr": repr(things), "str": [str(one) for one in things]})
+    return 1
+"""
+
+
+def test_whatever_a_script_prints_has_the_same_text_after_parking(engine: MontyEngine) -> None:
+    bundle = bundle_of({"agent.main": PRINTED})
+    held, parked = journal(engine, bundle, max), journal(engine, bundle, max, park=True)
+    assert isinstance(held[1], Ended), held[1]
+    assert held == parked
+
+
 def test_a_run_is_taken_up_at_every_step_and_goes_on_to_the_same_end(engine: MontyEngine, bundle: Bundle) -> None:
     steps, whole = journal(engine, bundle, max)
     for cut in range(1, len(steps) + 1):

@@ -30,7 +30,7 @@ REFUSED = {
     "a comprehension's variable outside": ("\ndef f():\n    y = [x for x in [1]]\n    return x\n", 4, "x is not defined"),
     "a lambda's argument outside": ("\nF = lambda x: x\nY = x\n", 3, "x is not defined"),
     "a class's own name from its method": (
-        "\nclass A:\n    b = 1\n    def f(self):\n        return b\n",
+        "\nclass A:\n    b = 1\n    def __repr__(self):\n        return b\n",
         5,
         "b is not defined",
     ),
@@ -76,13 +76,22 @@ REFUSED = {
     "yield from": ("\ndef f():\n    yield from []\n", 3, "no yield"),
     "inheritance": ("\nclass E(Exception):\n    pass\n", 2, "inheritance"),
     "a metaclass": ("\nclass E(metaclass=type):\n    pass\n", 2, "inheritance"),
-    "property": ("\nclass E:\n    @property\n    def f(self):\n        return 1\n", 3, "method decorators"),
+    "property": ("\nclass E:\n    @property\n    def __repr__(self):\n        return 1\n", 3, "method decorators"),
     "del": ("\ndef f():\n    x = 1\n    del x\n", 4, "no del"),
     "async for": ("\nasync def f(x):\n    async for y in x:\n        pass\n", 3, "no async for"),
     "async with": ("\nasync def f(x):\n    async with x:\n        pass\n", 3, "no async with"),
     "an async comprehension": ("\nasync def f(x):\n    return [y async for y in x]\n", 3, "no async compr"),
     "exception groups": ("\ntry:\n    pass\nexcept* ValueError:\n    pass\n", 2, "no exception groups"),
     "dunder attributes": ("\ndef f(x):\n    return x.__class__\n", 3, "__class__"),
+    "a class that is printed with its address": ("\nclass A:\n    x = 1\n", 2, "define __repr__"),
+    "what is printed with its address": ("\ndef f(x):\n    return iter(x)\n", 3, "differs after parking"),
+    "global for an import": ("\nfrom host import emit\n\ndef f():\n    global emit\n    emit = str\n", 6, "defined twice"),
+    "global for a function": ("\ndef f():\n    global g\n    g = 1\n\ndef g():\n    pass\n", 4, "defined twice"),
+    "a function by global": (
+        "\nfrom agent.help import help_me\n\ndef f():\n    global help_me\n    help_me = 1\n",
+        6,
+        "twice",
+    ),
     "slots": ("\nfrom dataclasses import dataclass\n\n@dataclass(slots=True)\nclass A:\n    x: int\n", 4, "no slots"),
     "a host function passed by name": ("\nfrom host import emit\n\ndef f():\n    return [emit]\n", 5, "do not pass it on"),
     "a host function under another name": ("\nfrom host import emit\nE = emit\n", 3, "do not pass it on"),
@@ -130,7 +139,9 @@ ALLOWED = {
     "recursion between functions": "def f(n):\n    return g(n)\n\ndef g(n):\n    return f(n - 1) if n else 0\n",
     "gather": "import asyncio\n\nasync def f(xs):\n    return await asyncio.gather(*xs)\n",
     "a nested host call": "from host import now\n\ndef f():\n    return (lambda: [now() for _ in range(2)])()\n",
-    "a class that uses its names inside its body": "class A:\n    b = 1\n    c = b + 1\n",
+    "a class that uses its names inside its body": (
+        "class A:\n    b = 1\n    c = b + 1\n    def __repr__(self):\n        return 'A'\n"
+    ),
     "a decorator": "def twice(f):\n    return lambda x: f(f(x))\n\n@twice\ndef add(x):\n    return x + 1\n",
     "annotations in text": "def f(x: 'list[int]') -> 'str':\n    return str(x)\n",
 }
@@ -143,6 +154,14 @@ def test_what_the_dialect_has_is_let_through(what: str) -> None:
         "agent.help": "import json\nfrom math import floor\n\ndef help_me():\n    return json.dumps(floor(1.5))\n",
     }
     assert len(bundle_of({"agent.under_test": ALLOWED[what], **others}).modules) == 3
+
+
+@pytest.mark.parametrize(
+    "text", ["+".join(["1"] * 20_000), "-" * 3_000 + "1", "x" + ".a" * 3_000, "(" * 5_000 + ")" * 5_000]
+)
+def test_what_nests_too_deeply_is_refused_not_a_fault_of_the_loader(text: str) -> None:
+    with pytest.raises(BundleRefused, match=r"agent.under_test.*(too deeply|too many)"):
+        bundle_of({"agent.under_test": f"def f(x):\n    return {text}\n", "agent.main": MAIN})
 
 
 def test_modules_are_fed_in_dependency_order() -> None:
