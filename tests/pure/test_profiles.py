@@ -55,6 +55,11 @@ def test_a_configuration_lies_over_the_bundled_profile_key_by_key() -> None:
     assert mine.models == bundled()["anthropic"].models
 
 
+@pytest.mark.parametrize("name", ["custom", "local", "acme"])
+def test_a_wish_for_reasoning_reaches_a_server_of_which_nothing_is_known(name: str) -> None:
+    assert overlaid(name, {"base_url": "http://127.0.0.1:9/v1"}).wire.reasoning_field == "reasoning_effort"
+
+
 def test_a_provider_that_nobody_knows_starts_from_custom() -> None:
     settings = {
         "base_url": "http://127.0.0.1:9000/v1",
