@@ -363,8 +363,8 @@ def test_a_database_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("bytes_", [b"this is no database, but a letter" * 100, b"\x00" * 4096])
-def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, bytes_: bytes) -> None:
+def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    bytes_ = b"this is no database, but a letter" * 100
     (tmp_path / "var").mkdir()
     (tmp_path / "var" / "deedbox.db").write_bytes(bytes_)
     assert "deedbox.db" in refused(tmp_path)
@@ -380,7 +380,6 @@ def test_a_data_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
     ("settings", "told"),
     [
         ("[server]\nadress = '127.0.0.1:1'\n", "did you mean server.address?"),
-        ("[server\n", "deedbox.toml"),
         ("[providers.key]\napi_key_env = 'sk-abcdef'\n", "api_key_env"),
     ],
 )

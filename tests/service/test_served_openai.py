@@ -1,6 +1,7 @@
 """The server process as the `openai` SDK sees it, from the client through a policy run to a provider and back."""
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -286,3 +287,43 @@ def test_the_sdk_s_own_helper_for_streams_and_for_parsed_answers_work(client: op
     provider.then(says("one two"))
     with client.chat.completions.stream(model="default", messages=HI) as stream:
         assert stream.get_final_completion().choices[0].message.content == "one two"
+
+
+def test_a_repeat_with_the_same_key_streams_the_same_answer_without_asking_the_model(
+    client: openai.OpenAI, provider: FakeProvider
+) -> None:
+    provider.then(says("one two three"))
+    asked = len(provider.requests)
+    key: Any = {"extra_headers": {"Idempotency-Key": "stream-1"}}
+    first, second = (list(create(client, stream=True, **key)) for _ in range(2))
+    assert (text(first), text(second), first[0].id) == ("one two three", "one two three", second[0].id)
+    assert len(provider.requests) == asked + 1
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_server_that_stops_tells_the_client_and_the_session_goes_on_after_it(
+    served: Served, provider: FakeProvider, *, stream: bool
+) -> None:
+    name = f"stops-{stream}"
+    asked = len(provider.requests)
+    provider.then(says("one two three", pace=0.3))
+    failed: list[openai.APIError] = []
+
+    def ask() -> None:
+        with served.openai() as client:
+            try:
+                list(create(client, stream=stream, extra_headers={"X-Session-Id": name}))
+            except openai.APIError as error:
+                failed.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    assert provider.wait_requests(asked + 1)
+    time.sleep(0.2)
+    served.server.stop()
+    asking.join(5)
+    assert [error.code for error in failed] == ["shutting_down"]
+    served.server.start()
+    newest = served.get(f"/v1/runs?session_id={name}")["data"][0]
+    assert served.ended(newest["run_id"])["status"] == "completed"
+    assert served.transcript(name) == [("user", "hi"), ("assistant", HELLO)]

@@ -149,11 +149,10 @@ def test_the_command_line_does_not_show_the_key(served: Served) -> None:
 
 
 def test_a_provider_that_wants_a_key_and_gets_none_ends_the_run_with_a_code_for_it(tmp_path: Path) -> None:
-    with FakeProvider(key=KEY) as provider:
-        with ServerProcess(tmp_path, provider.url, settings=SETTINGS) as server:
-            run = Served(server, provider).turn(limits=ONCE)
-            assert (run["status"], run["error"]["code"]) == ("failed", "provider_auth")
-            assert "authorization" not in provider.requests[-1].headers
+    with FakeProvider(key=KEY) as provider, ServerProcess(tmp_path, provider.url, settings=SETTINGS) as server:
+        run = Served(server, provider).turn(limits=ONCE)
+        assert (run["status"], run["error"]["code"]) == ("failed", "provider_auth")
+        assert "authorization" not in provider.requests[-1].headers
 
 
 def test_a_token_is_hashed_and_files_are_for_their_owner_alone(served: Served) -> None:
