@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pydantic_monty import (
+    ExternalModule,
     FunctionSnapshot,
     FutureSnapshot,
     Monty,
@@ -170,10 +171,11 @@ def test_limits_have_these_types_and_words_and_time_and_memory_cannot_be_caught(
 
 
 def test_a_limit_of_suspensions_comes_from_the_checkout_and_the_other_limits_from_the_dump(pool: Monty) -> None:
-    with pool.checkout(limits=LIMITS, os_policy=CLOCKLESS, external_modules=RAW) as first:
+    quiet = {"raw": ExternalModule({"note": lambda *_: None})}
+    with pool.checkout(limits=LIMITS, os_policy=CLOCKLESS, external_modules=quiet) as first:
         first.feed_run("import raw")
         dump = first.dump()
-    with pool.checkout(limits={"max_suspensions": 3, "max_memory": 900_000_000}, external_modules=RAW) as second:
+    with pool.checkout(limits={"max_suspensions": 3, "max_memory": 900_000_000}, external_modules=quiet) as second:
         second.load_session(dump)
         assert str(raised(second, "for i in range(9):\n    raw.note('', '')").exception()).startswith("suspension limit 3")
         assert str(raised(second, "'a' * 30_000_000").exception()).startswith("memory limit exceeded")
