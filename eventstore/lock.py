@@ -1,7 +1,8 @@
 """The lock file of a data directory: one server at a time, and a text that says which.
 
 The lock is on a file of its own: opening and closing the database file outside SQLite would take SQLite's locks away.  The
-kernel releases it when the process ends, however it ends, so a stale file is no obstacle.
+kernel releases it when the process ends, however it ends, so a stale file is no obstacle.  The directory is locked as well,
+for a file can be removed by somebody who takes it for stale.
 """
 
 import contextlib
@@ -30,10 +31,13 @@ class Lock:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as exc:
             raise StoreUnusable(f"cannot make the lock file {path}: {exc.strerror}") from exc
+        self._directory = os.open(data_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for held in (self._file, self._directory):
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:
             text = os.pread(self._file, 1024, 0).decode(errors="replace").strip()
+            os.close(self._directory)
             os.close(self._file)
             raise AlreadyServed(f"{data_dir} is in use by {text or 'another process'}; stop it first") from exc
         self.describe(holder)
@@ -50,5 +54,6 @@ class Lock:
         if self._file >= 0:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, 0)
+            os.close(self._directory)
             os.close(self._file)
             self._file = -1

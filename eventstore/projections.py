@@ -36,6 +36,8 @@ from eventstore.queries import KeyRow
 from eventstore.transcript import messages_in
 
 NOTHING = Usage()
+MOST_COUNTED = 10**12
+"""Tokens, or micro-units, that one attempt is counted with at most."""
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -177,6 +179,15 @@ def without_price(usage: Usage) -> Usage:
     return usage if usage.price is None else replace(usage, price=None)
 
 
+def bounded(usage: Usage) -> Usage:
+    """Return the usage with each number between 0 and `MOST_COUNTED`: providers say anything, and sums must fit 64 bits."""
+    numbers = {name: getattr(usage, name) for name in usage.__struct_fields__ if isinstance(getattr(usage, name), int)}
+    if all(0 <= number <= MOST_COUNTED for number in numbers.values()):
+        return usage
+    fitting = {name: max(0, min(number, MOST_COUNTED)) for name, number in numbers.items()}
+    return msgspec.structs.replace(usage, **fitting)
+
+
 def session_after(row: Session, event: Event, at: int) -> Session:
     """Return the session's row after one event of its stream."""
     match event:
@@ -258,7 +269,7 @@ def _project_run(rows: Rows, run_id: str, envelope: Envelope) -> None:
 
 
 def _with_attempt(rows: Rows, run: Run, event: ModelCompleted | ModelDiscarded, envelope: Envelope) -> Run:
-    usage = without_price(event.usage or NOTHING)
+    usage = bounded(without_price(event.usage or NOTHING))
     model = (event.model if isinstance(event, ModelCompleted) else None) or run.model
     where = (envelope.position, run.run_id, run.owner, envelope.at, event.attempt)
     rows.add_attempt(Attempt(*where, run.provider, model, usage))

@@ -86,6 +86,16 @@ def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
     opened(tmp_path).close()
 
 
+def test_removing_the_lock_file_lets_no_second_server_in(tmp_path: Path) -> None:
+    first = opened(tmp_path)
+    (tmp_path / "deedbox.lock").unlink()
+    for _ in range(2):
+        with pytest.raises(AlreadyServed, match="in use by another process"):
+            opened(tmp_path)
+    first.close()
+    opened(tmp_path).close()
+
+
 def test_a_directory_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreUnusable, match=r"cannot make the data directory .*Not a directory; set server.data_dir"):

@@ -85,6 +85,28 @@ def test_what_waits_goes_into_one_transaction(log: SqliteLog, disk: Disk) -> Non
     assert disk.commits <= 4
 
 
+def test_a_commit_waits_for_the_disk_and_holds_the_write_lock_from_the_start(tmp_path: Path) -> None:
+    seen: list[tuple[Any, ...]] = []
+
+    def commit(db: sqlite3.Connection) -> None:
+        settings = [
+            db.execute(f"pragma {name}").fetchone()[0] for name in ("journal_mode", "synchronous", "wal_autocheckpoint")
+        ]
+        other = sqlite3.connect(tmp_path / "deedbox.db", timeout=0, isolation_level=None)
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("begin immediate")
+        other.close()
+        seen.append(tuple(settings))
+        db.execute("commit")
+
+    log = SqliteLog(tmp_path / "deedbox.db", redactor=Redactor(), commit=commit)
+    assert isinstance(
+        send(log, Append((), NOON, "a")), Committed
+    )  # it has nothing to write, and holds the lock all the same
+    assert seen == [("wal", 2, 0)]
+    log.close()
+
+
 def test_the_chain_holds_over_restarts(log: SqliteLog, tmp_path: Path) -> None:
     assert log.check() is None
     record(log, "run-1", 0, NOTE, RunStarted(seq=1, session_id="s"), actor="é")

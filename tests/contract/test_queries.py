@@ -31,6 +31,7 @@ from eventstore.catalogue import (
     TurnStarted,
     Usage,
 )
+from eventstore.projections import MOST_COUNTED
 from tests.fakes.logs import NOON, Both, record
 
 ERROR = Problem(code="provider_error", message="it broke")
@@ -240,6 +241,21 @@ def test_usage_is_summed_by_day_provider_and_model_and_unknown_prices_are_counte
     total = Usage(input_tokens=200, output_tokens=21, cached_tokens=100, reasoning_tokens=10)
     assert (row.usage, owner.usage) == (total, total)
     assert row.model == "n"
+
+
+@pytest.mark.parametrize("said", [2**62, 2**63, 2**200, -(2**62), -(2**70)])
+def test_whatever_a_provider_says_that_it_used_can_be_summed(both: Both, said: int) -> None:
+    record(both.log, "session-1", 0, SessionCreated(owner="ann"))
+    record(both.log, "run-1", 0, RunAdmitted(session_id="1", owner="ann", message_id="m", input=()))
+    usage = Usage(input_tokens=said, cost_micros=said)
+    for seq in range(1, 9):
+        record(both.log, "run-1", seq, ModelCompleted(seq=seq, turn=1, attempt=seq, message={}, usage=usage))
+    most = 8 * MOST_COUNTED if said > 0 else 0
+    (row,) = both.queries.usage("ann")
+    assert (row["input_tokens"], row["cost_micros"], row["attempts"]) == (most, most, 8)
+    run = both.queries.run("ann", "1")
+    assert run is not None
+    assert (run.usage.input_tokens, run.usage.cost_micros) == (most, most)
 
 
 def test_events_of_a_run_are_paged_by_seq_and_filtered_by_type(both: Both) -> None:
