@@ -13,6 +13,7 @@ from eventstore import Append, Committed, Event, Failed, Redactor, StoreError, S
 from eventstore.catalogue import (
     Erased,
     Folded,
+    MessageReceived,
     ModelCompleted,
     ModelDelta,
     NoteTaken,
@@ -364,6 +365,23 @@ def test_a_rebuild_gives_the_same_tables_and_leaves_the_caches_right(log: Sqlite
     record(log, "session-1", 1, NOTE)
     record(log, "session-2", 0, SessionCreated(owner="ann"))
     assert SqliteQueries(log.reader).counts()["sessions"] == 2
+
+
+@pytest.mark.parametrize("text", ["hello", LARGE])
+def test_an_event_of_an_older_version_is_lifted_wherever_it_is_read(log: SqliteLog, tmp_path: Path, text: str) -> None:
+    said = {"role": "user", "content": [{"type": "text", "text": text}]}
+    message = MessageReceived(message_id="m", run_id="1", input=(said,), key="k", fingerprint="f")
+    record(log, "session-1", 0, SessionCreated(owner="ann"), message)
+    before = dump(log)
+    with sqlite3.connect(tmp_path / "deedbox.db") as other:
+        old = "json_set(json_remove(data, '$.input'), '$.text', json_extract(data, '$.input[0].content[0].text'))"
+        other.execute(f"update events set schema = 1, data = {old} where position = 2")
+    other.close()
+    queries = SqliteQueries(log.reader)
+    assert [one.event for one in log.read("session-1")][1:] == [message]
+    assert [one.event for one in queries.log(after=1)] == [message]
+    log.rebuild()
+    assert dump(log) == before
 
 
 def test_a_blob_that_is_gone_is_named(log: SqliteLog, tmp_path: Path) -> None:
