@@ -14,7 +14,7 @@ from tests.fakes.server_process import ServerProcess
 from tests.service.served import HELLO, Served, eventually, said, serving, whole
 
 WORDS = " ".join(f"word{number}" for number in range(60))
-WARM_UP, TURNS, MOST_GROWTH = 50, 250, 25_000_000
+WARM_UP, TURNS, MOST_GROWTH = 50, 200, 25_000_000
 """Turns, turns, and bytes: generous beside the few hundred bytes that a turn may leave behind."""
 
 
