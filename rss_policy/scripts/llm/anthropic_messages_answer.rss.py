@@ -28,6 +28,8 @@ from llm.types import (
 
 MESSAGES_FIELDS = ("id", "type", "role", "model", "content", "stop_reason", "usage", "error")
 MESSAGES_EVENTS: dict[str, str] = {"text": "text", "thinking": "reasoning"}
+MESSAGES_DELTAS = ("text_delta", "thinking_delta", "signature_delta")
+MESSAGES_KNOWN = ("text", "thinking", "redacted_thinking", "tool_use", "server_tool_use")
 MESSAGES_STOPS: dict[str, str] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -179,6 +181,10 @@ def messages_take_delta(state: Json, key: str, delta: Json) -> list[Json]:
         return begun + ([llm_call_event(slot["number"], None, None, piece)] if told else [])
     if kind == "citations_delta":
         slot["block"]["citations"] = [*list_of(slot["block"].get("citations")), delta.get("citation")]
+        return begun
+    if kind not in MESSAGES_DELTAS and slot["block"].get("type") in MESSAGES_KNOWN:
+        # The block goes back as it is, and nobody knows this field there.
+        state["raw"]["deltas"] = [*list_of(state["raw"].get("deltas")), delta]
         return begun
     events = begun
     for name, value in delta.items():

@@ -18,11 +18,15 @@ _FIELDS = {
     "thinking": words("thinking signature"),
     "redacted_thinking": words("data"),
     "server_tool_use": words("id name input caller"),
-    "web_search_tool_result": words("tool_use_id content caller"),
 }
+_SERVER_RESULTS = words(
+    "web_search_tool_result web_fetch_tool_result code_execution_tool_result bash_code_execution_tool_result"
+    " text_editor_code_execution_tool_result tool_search_tool_result mcp_tool_result advisor_tool_result"
+)
+_FIELDS |= dict.fromkeys(_SERVER_RESULTS, words("tool_use_id content caller is_error"))
 _OF = {
     "user": words("text image document tool_result"),
-    "assistant": words("text tool_use thinking redacted_thinking server_tool_use web_search_tool_result"),
+    "assistant": words("text tool_use thinking redacted_thinking server_tool_use") | _SERVER_RESULTS,
 }
 _THINKING = words("thinking redacted_thinking")
 _MARKS = 4
@@ -171,7 +175,7 @@ def _ending(where: str, blocks: list[dict[str, Any]], last: bool) -> Iterator[st
         yield f"{where}: the final block cannot be thinking"
     if last and blocks[-1]["type"] == "text" and blocks[-1]["text"] != blocks[-1]["text"].rstrip():
         yield f"{where}: final assistant content cannot end with trailing whitespace"
-    results = [block["tool_use_id"] for block in blocks if block["type"] == "web_search_tool_result"]
+    results = [block["tool_use_id"] for block in blocks if block["type"] in _SERVER_RESULTS]
     uses = [block["id"] for block in blocks if block["type"] == "server_tool_use"]
     open_uses = [use for use in uses if use not in results]
     if open_uses and not (last and open_uses == [blocks[-1].get("id")]):

@@ -17,6 +17,7 @@ _INCLUDE = words(
 )
 _HOSTED = words(
     "web_search_call file_search_call code_interpreter_call image_generation_call mcp_list_tools mcp_call compaction"
+    " tool_search_call tool_search_output"
 )
 _BOUNDS = {"temperature": (0, 2), "top_p": (0, 1), "max_output_tokens": (16, 1e9)}
 
@@ -95,7 +96,7 @@ class _Items:
             yield f"{where}: no content"
         if role == "assistant":
             yield from only(where, item, words("type role content id status"), words("phase"))
-            if not str(item["id"]).startswith("msg") or item["status"] not in ("completed", "incomplete", "in_progress"):
+            if is_blank(item["id"]) or item["status"] not in ("completed", "incomplete", "in_progress"):
                 yield f"{where}: id or status"
         for part in content:
             yield from _part(where, part, role)
