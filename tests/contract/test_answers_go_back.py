@@ -10,7 +10,8 @@ import pytest
 
 from actors.sse import Parser
 from rss_policy.transcript_folder import BundledAdapter
-from rss_policy.transcripts import BAD_REQUEST, Recording, recording_of, recordings_of
+from rss_policy.transcript_facts import BAD_REQUEST
+from rss_policy.transcripts import Recording, recording_of, recordings_of
 from tests.fakes.encoding import PROTOCOLS, body, result, user
 from tests.fakes.grammar import faults
 
