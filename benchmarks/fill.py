@@ -143,7 +143,7 @@ def _again(value: Any, renamed: dict[str, str], count: int) -> Any:
             kind, dash, name = value.partition("-")
             return renamed.get(value) or (f"{kind}-{renamed[name]}" if dash and name in renamed else value)
         case bytes():
-            return _RAW_ID.sub(rb"chatcmpl-\1%010x" % (count * 2654435761 % 2**40), value)
+            return _RAW_ID.sub(rb"chatcmpl-\g<1>x%010x" % (count * 2654435761 % 2**40), value)
         case tuple() | list():
             return type(value)(_again(item, renamed, count) for item in value)
         case dict():

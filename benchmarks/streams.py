@@ -19,13 +19,14 @@ from benchmarks.figures import Figure, Size, main, quantile, spread
 from benchmarks.stage import Memory, cpu_seconds, memory, provider, server
 from tests.fakes.server_process import ROOT, ServerProcess
 
-STREAMS: dict[Size, int] = {"tiny": 6, "quick": 1_000, "full": 1_000}
-RUNS: dict[Size, int] = {"tiny": 2, "quick": 40, "full": 40}
+THOUSAND = ((1_000, 40), (1_000, 1))
+CROWDS: dict[Size, tuple[tuple[int, int], ...]] = {"tiny": ((6, 2),), "quick": THOUSAND, "full": THOUSAND}
+"""Streams, and runs that they watch."""
 SECONDS: dict[Size, float] = {"tiny": 0.3, "quick": 5.0, "full": 30.0}
 DELAY: dict[Size, float] = {"tiny": 0.5, "quick": 8.0, "full": 8.0}
 """Seconds that the provider waits before it answers, so that all streams are open by then."""
 IN_ALL, OF_ONE = 100, 25
-"""Events a second: of all runs together, and of one run as fast as it can."""
+"""Events a second: of all runs together, and of one run as fast as it can be."""
 DELIVERY, HEALTH, EACH_KB = 60.0, 50.0, 5.0
 
 
@@ -49,14 +50,12 @@ class Crowd:
 
 
 def measure(size: Size) -> Sequence[Figure]:
-    """Return delivery, `/health` and memory for both crowds, and delivery to a single stream."""
-    streams, runs = STREAMS[size], RUNS[size]
+    """Return delivery, `/health` and memory for each crowd, and delivery to a single stream."""
     one = _crowd(size, 1, 1, OF_ONE)
-    many = _crowd(size, streams, runs, IN_ALL / runs)
-    all_of_one = _crowd(size, streams, 1, OF_ONE)
     figures = spread("one stream: delivery", one.delays)
-    figures += _figures(f"{streams:,} streams of {runs} runs", many, one)
-    figures += _figures(f"{streams:,} streams of one run", all_of_one, one)
+    for streams, runs in CROWDS[size]:
+        crowd = _crowd(size, streams, runs, min(OF_ONE, IN_ALL / runs))
+        figures += _figures(f"{streams:,} streams of {runs} run{'s' * (runs > 1)}", crowd, one)
     return figures
 
 
@@ -79,6 +78,7 @@ def _crowd(size: Size, streams: int, runs: int, rate: float) -> Crowd:
     with provider(*arguments) as fake, server(fake) as running, requests.Session() as session:
         session.get(f"{running.url}/health", timeout=60).raise_for_status()
         paths = [_start(session, running.url) for _ in range(runs)]
+        time.sleep(min(1.0, DELAY[size] / 4))  # the runs' own memory is none of the streams'
         before = memory(running.pid)
         command = [sys.executable, "-m", "benchmarks.listeners", running.url, str(streams), *paths]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as listeners:
