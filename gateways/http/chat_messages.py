@@ -15,6 +15,7 @@ _FIELDS = {
     "assistant": {"role", "content", "name", "refusal", "tool_calls", "reasoning_content", "reasoning", "annotations"},
     "tool": {"role", "content", "tool_call_id", "name"},
 }
+_HINTS = ("cache_control",)  # Marks for a provider's cache, as opencode and LiteLLM set them; the adapters set their own.
 _NOT_KEPT = {"function_call": "use `tool_calls`", "audio": "there is no audio"}
 
 
@@ -54,7 +55,7 @@ def _message(value: Any, where: str, names: dict[str, str]) -> Json:
 
 def _check_fields(given: Json, known: set[str], where: str) -> None:
     for name in given:
-        if name not in known and given[name] not in ([], {}):
+        if name not in known and name not in _HINTS and given[name] not in ([], {}):
             hint = _NOT_KEPT.get(name, "leave it out")
             raise ApiError(
                 "unsupported_field", f"`{where}.{name[:100]}` is not supported: {hint}.", param=f"{where}.{name[:100]}"
@@ -186,7 +187,7 @@ def _tool(given: Json, where: str, names: dict[str, str]) -> Json:
 
 def _only(value: Json, known: set[str], where: str) -> None:
     for name, inner in value.items():
-        if name not in known and inner is not None:
+        if name not in known and name not in _HINTS and inner is not None:
             raise ApiError("unsupported_field", f"`{where}.{name[:100]}` is not supported.", param=f"{where}.{name[:100]}")
 
 

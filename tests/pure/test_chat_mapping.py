@@ -293,3 +293,20 @@ def test_usage_is_wanted_only_where_the_stream_asks_for_it() -> None:
     assert refused(stream_options={"include_usage": True}).param == "stream_options"
     assert refused(stream=True, stream_options={"usage": True}).code == "unknown_field"
     assert refused(stream=True, stream_options={"include_usage": 1}).code == "invalid_field"
+
+
+def test_a_mark_for_somebody_elses_cache_changes_nothing() -> None:
+    mark = {"cache_control": {"type": "ephemeral"}}
+    marked = [
+        {"role": "system", "content": [{"type": "text", "text": "brief", **mark}], **mark},
+        {"role": "user", "content": [{"type": "text", "text": "a", **mark}], **mark},
+        {**CALLS, **mark},
+        {**RESULT, **mark},
+    ]
+    plain = [
+        {"role": "system", "content": [{"type": "text", "text": "brief"}]},
+        {"role": "user", "content": [{"type": "text", "text": "a"}]},
+        CALLS,
+        RESULT,
+    ]
+    assert ask(messages=marked).inbound == ask(messages=plain).inbound
