@@ -9,13 +9,16 @@ import msgspec
 from rss_policy.errors import BundleRefused
 
 MANIFEST_PATH = "policy.toml"
+SURVIVED = frozenset({"recursion", "outcome_bytes"})
+"""Limits that a script can meet and go on from; where they lie decides what it does next, so a replay has the same."""
 MODULE_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Backstops for one script; sizes are in bytes of JSON text.
 
-    A manifest can only narrow what the engine was given.  In a replay all of them are ten times wider.
+    A manifest can only narrow what the engine was given.  In a replay they are ten times wider, but for
+    those in `SURVIVED`.
 
     Attributes:
         step_seconds: computing between two waits.
@@ -44,8 +47,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     held_bytes: int = 24_000_000
 
     def wider(self, factor: int) -> "Limits":
-        """Return the same limits, all of them `factor` times wider."""
-        return Limits(**{name: getattr(self, name) * factor for name in self.__struct_fields__})
+        """Return the same limits, those that end a script `factor` times wider."""
+        ending = [name for name in self.__struct_fields__ if name not in SURVIVED]
+        return msgspec.structs.replace(self, **{name: getattr(self, name) * factor for name in ending})
 
     def narrowed(self, by: "NarrowedLimits") -> "Limits":
         """Return these limits, each replaced by the manifest's where that one is smaller."""

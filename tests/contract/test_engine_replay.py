@@ -345,6 +345,37 @@ def test_a_limit_that_fired_is_a_fact_and_is_not_evaluated_again() -> None:
     engine.close()
 
 
+GOES_ON = """
+from host import emit, sleep
+
+def deep(n):
+    return deep(n - 1) if n else "deep"
+
+async def run(context):
+    outcome = await sleep(1)
+    emit({"type": "note.outcome", "size": len(str(outcome))})
+    try:
+        emit({"type": "note.depth", "met": deep(150)})
+    except RecursionError:
+        emit({"type": "note.depth", "met": "its end"})
+    return 1
+"""
+
+
+def test_a_limit_that_a_script_met_and_went_on_from_is_met_in_a_replay_too() -> None:
+    engine, bundle = MontyEngine(1, limits=Limits(outcome_bytes=1_000, recursion=100)), bundle_of({"agent.main": GOES_ON})
+    script, _ = engine.open(bundle, CONTEXT)
+    outcome = {"ok": True, "text": "x" * 2_000}
+    halts = [script.begin(answers), script.settle(1, outcome, answers)]
+    given = ((None, None), (1, outcome))
+    steps = tuple(
+        RecordedStep(call, value, tuple(map(recorded, halt.acts))) for (call, value), halt in zip(given, halts, strict=True)
+    )
+    assert "its end" in str(steps)
+    assert replay(engine, bundle, CONTEXT, steps) == Replayed(2, 3, halts[-1])
+    engine.close()
+
+
 def test_limits_are_wider_in_a_replay_than_they_were_live() -> None:
     text = "from host import now\n\nasync def run(context):\n    return [now() for _ in range(40)]\n"
     small = bundle_of({"agent.main": text})
