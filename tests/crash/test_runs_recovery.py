@@ -273,6 +273,26 @@ def test_a_script_that_was_changed_under_its_digest_fails_with_the_place_of_the_
     town.disk.close()
 
 
+class NewerEngine(MontyEngine):
+    @property
+    def version(self) -> str:
+        return "pydantic-monty 99.0.0"
+
+
+def test_another_version_of_the_engine_takes_a_run_up_by_replay(engine: MontyEngine) -> None:
+    bundle = script(f'emit({{"type": "note.first"}})\nawait sleep(50)\nemit({{"type": "note.second"}})\n{DONE}')
+    town = Town()
+    run_id = lose(town, engine, lambda e: isinstance(e, log_of.ScriptAdvanced), bundle=bundle)
+    newer = NewerEngine(workers=1)
+    with town.system(town.disk, newer, bundle=bundle) as system:
+        assert isinstance(system.wait(run_id), log_of.RunCompleted)
+    events = [one.event for one in town.disk.read(f"run-{run_id}")]
+    assert [event.kind for event in events if isinstance(event, log_of.NoteTaken)] == ["first", "second"]
+    assert [event.engine for event in events if isinstance(event, log_of.RunStarted)] == [engine.version]
+    newer.close()
+    town.disk.close()
+
+
 def test_an_orderly_stop_records_what_tools_did_and_leaves_the_run_to_be_taken_up(engine: MontyEngine) -> None:
     town = Town()
     town.look.gate = threading.Event()
