@@ -1,11 +1,6 @@
-"""What lies where in the data directory."""
+"""What the gateways keep in the data directory beside the log."""
 
 from pathlib import Path
-
-
-def database(data_dir: Path) -> Path:
-    """Return the log's database."""
-    return data_dir / "deedbox.db"
 
 
 def token_file(data_dir: Path) -> Path:

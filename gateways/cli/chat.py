@@ -11,6 +11,7 @@ from rich.text import Text
 
 from gateways.cli.client import TERMINAL, Client
 from gateways.cli.options import client, server_options
+from gateways.clock import UlidIds
 from gateways.errors import GatewayError
 
 HELP = "/new starts a new session, /quit ends, Ctrl-C cancels the answer, Ctrl-D ends"
@@ -34,9 +35,7 @@ class Conversation:
         Ctrl-C cancels the run, and its end is still shown.
         """
         self._printed = ""
-        admitted = self._server.post("/v1/runs", {"input": text, **self._request})
-        self._request["session_id"] = admitted["session_id"]
-        run_id, seen, interrupted = admitted["run_id"], 0, False
+        run_id, seen, interrupted = self._admit(text, UlidIds().new("chat")), 0, False
         while True:
             try:
                 for event in self._server.follow(run_id, seen):
@@ -49,6 +48,18 @@ class Conversation:
                     raise
                 interrupted = True
                 self._server.post(f"/v1/runs/{run_id}/cancel", {})
+
+    def _admit(self, text: str, key: str) -> str:
+        """Return the id of the run that answers; one that was interrupted on the way in is cancelled."""
+        request = {"input": text, **self._request}
+        try:
+            admitted = self._server.post("/v1/runs", request, key)
+        except KeyboardInterrupt:
+            # Whether it was taken in is not known; the same key gives the same run, and that one is cancelled.
+            admitted = self._server.post("/v1/runs", request, key)
+            self._server.post(f"/v1/runs/{admitted['run_id']}/cancel", {})
+        self._request["session_id"] = admitted["session_id"]
+        return str(admitted["run_id"])
 
     def _show(self, event: dict[str, Any]) -> None:
         match event["type"]:

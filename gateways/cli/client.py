@@ -48,13 +48,13 @@ class Client:
         """
         return self._json("GET", path, params={name: value for name, value in params.items() if value is not None})
 
-    def post(self, path: str, body: Json) -> Json:
-        """Return the JSON answer of a POST.
+    def post(self, path: str, body: Json, key: str | None = None) -> Json:
+        """Return the JSON answer of a POST; with an idempotency key it may be repeated.
 
         Raises:
             NoServer, ServerSaid.
         """
-        return self._json("POST", path, json=body)
+        return self._json("POST", path, json=body, headers={"Idempotency-Key": key} if key else {})
 
     def pages(self, path: str, limit: int, **params: Any) -> Iterator[Json]:
         """Yield up to `limit` rows of a listing, page by page."""

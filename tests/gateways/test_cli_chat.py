@@ -98,6 +98,24 @@ def test_ctrl_c_cancels_the_run_and_shows_its_end(monkeypatch: pytest.MonkeyPatc
     assert calls == [0, 1]
 
 
+def test_ctrl_c_before_the_run_is_known_cancels_the_one_that_the_same_key_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    post, keys = Client.post, []
+
+    def interrupted_once(self: Client, path: str, body: Any, key: str | None = None) -> Any:
+        if key is not None:
+            keys.append(key)
+            if len(keys) == 1:
+                raise KeyboardInterrupt
+        return post(self, path, body, key)
+
+    monkeypatch.setattr(Client, "post", interrupted_once)
+    with fake_api(answering(event(1, "run.cancelled", reason="asked"))) as api:
+        result = CliRunner().invoke(main, ["chat", "hi", "--url", api.url])
+    assert len(set(keys)) == 1
+    assert ("POST", "/v1/runs/run_1/cancel") in [(method, path) for method, path, _, _ in api.asked]
+    assert "[cancelled]" in result.stdout
+
+
 def test_a_piped_chat_without_a_server_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CONNECT_S", 0.5)
     result = CliRunner().invoke(main, ["chat", "--url", "http://127.0.0.1:9"], input="hi\n")
