@@ -45,7 +45,7 @@ class Admissions:
         """Plan a message that is not a known repeat.
 
         Raises:
-            Refused: it does not fit; nothing was recorded, and no place is held.
+            Refused: it does not fit; nothing was recorded, and nothing is booked.
             LogError: the log failed.
         """
         inbound = self._cleaned(inbound)
@@ -54,11 +54,11 @@ class Admissions:
         profile = self.profile(inbound.profile or (row.profile if row is not None else "default"))
         admitted = self._admitted(inbound, session_id, row, profile)
         idle = row is None or row.active_run_id is None
-        slot = idle and self._slots.take(admitted.run_id)
+        slot = self._slots.book(admitted.run_id, place=idle)
         try:
             return self._plan(inbound, admitted, profile, row, slot=slot)
         except BaseException:
-            self._slots.release(admitted.run_id)
+            self._slots.give_back(admitted.run_id, waits=False)
             raise
 
     def profile(self, name: str) -> Profile:
@@ -85,8 +85,6 @@ class Admissions:
     def _plan(
         self, inbound: Inbound, admitted: RunAdmitted, profile: Profile, row: SessionRow | None, *, slot: bool
     ) -> Plan:
-        if not slot and self._slots.counts()[1] >= self._settings.queued_runs:
-            raise Refused("overloaded", "too many runs wait for a place", retry_after=10)
         first = row is None or row.run_count == 0
         prepared = None
         if slot or first:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from actors.delivery import Delivery
-from actors.run_commands import Advance, Command, PerformCall
+from actors.run_commands import Advance, Command, DriveScript, PerformCall
 from eventstore.catalogue import Json, RunAdmitted
 from rss_policy.script import Call, Ended, Halt, Raised, Script
 
@@ -54,6 +54,19 @@ class Drive:
         """Return whether work of this epoch still counts."""
         return not self.closed and self.epoch == epoch
 
+    def note(self, effect: DriveScript, back: Back) -> tuple[bool, Script | None]:
+        """Take note that a step is on record; return whether what came since is void, and the script to end then."""
+        with self.lock:
+            known = self.step >= 0
+            moved = effect.life != self.life or not self.step < effect.step <= self.reported
+            void = known and (moved or self.closed)
+            script = self.reset() if void else None
+            if not known or void:
+                self.reported = effect.step
+            self.life, self.step, self.back = effect.life, effect.step, back
+            self.ready = effect.step == self.reported
+            return void, script
+
     def reset(self) -> Script | None:
         """Void what was done since the record; return the script that is to be ended."""
         script, self.script = self.script, None
@@ -64,6 +77,13 @@ class Drive:
         for table in (self.queue, self.settled, self.calls, self.performed, self.wanted, self.batches, self.issued):
             table.clear()
         return script
+
+    def close(self) -> Script | None:
+        """Let nothing of it count any more; return the script that is to be ended."""
+        with self.lock:
+            self.closed = True
+            script, self.script = self.script, None
+            return script
 
     def open_tools(self) -> list[int]:
         """Return the tool calls without an outcome."""

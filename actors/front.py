@@ -128,15 +128,16 @@ class Front:
         contexts, slots = self._machinery.contexts, self._machinery.slots
         if plan.prepared is not None and plan.slot:
             self._foresee(plan.command.admitted, plan.prepared)
-        begun = False
+        begun = waits = False
         try:
             recorded: Recorded[Session, SessionEvent] = self._ask("session", plan.session_id, plan.command)
             contexts.note_stored(plan.command.attachments.blobs if recorded.events else ())
             begun = any(isinstance(event, TurnStarted) for event in recorded.events)
+            waits = any(isinstance(event, MessageReceived) and not event.steers for event in recorded.events)
         finally:
-            if plan.slot and not begun:
-                slots.release(plan.run_id)
-                self._machinery.scripts.forget(plan.run_id)
+            if not begun:
+                slots.give_back(plan.run_id, waits=waits)
+                self._machinery.scripts.disregard(plan.run_id)
         return self._answer(plan, recorded, begun=begun)
 
     def _foresee(self, admitted: RunAdmitted, prepared: Prepared) -> None:
@@ -191,8 +192,8 @@ class Front:
         """
         unfinished = list(self._world.queries.unfinished())
         begun = [row.run_id for row in unfinished if row.status != "queued"]
-        for run_id in begun:
-            self._machinery.slots.take(run_id)
+        for row in unfinished:
+            (self._machinery.slots.expect if row.status == "queued" else self._machinery.slots.hold)(row.run_id)
         for row in unfinished:  # sessions first: they may owe their run a message that steers it
             self._directory.tell("session", row.session_id, Wake())
         for run_id in begun:

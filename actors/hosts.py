@@ -81,7 +81,7 @@ class RunLauncher:
         if isinstance(effect, run.AwaitTurn):
             self.directory.tell("session", effect.session_id, session.Wake())
             return
-        self.slots.release(effect.run_id)
+        self.slots.end(effect.run_id)
         next_run = self.ids.new("run")
         settle = session.SettleTurn(effect.run_id, effect.status, effect.consumed, effect.admitted, next_run)
         self.directory.tell("session", effect.session_id, settle)
@@ -116,6 +116,7 @@ class SessionLauncher:
         """Begin the work of an effect."""
         match effect:
             case session.TendRun():
+                self.slots.hold(effect.run_id)
                 self.directory.tell("run", effect.run_id, run.Wake())
                 self.preparing.submit(
                     effect.run_id, partial(self._begin, effect.run_id), partial(self._failed, effect.run_id)

@@ -53,16 +53,9 @@ class ScriptPerformer:
 
     def drive(self, effect: DriveScript, back: Back) -> None:
         """Take note that a step is on record; what was done since by another actor of this run is void."""
-        drive = self._drive(effect.run_id, back)
-        with drive.lock:
-            known = drive.step >= 0
-            moved = effect.life != drive.life or not drive.step < effect.step <= drive.reported
-            void = known and (moved or drive.closed)
-            script = drive.reset() if void else None
-            if not known or void:
-                drive.reported = effect.step
-            drive.life, drive.step, drive.back = effect.life, effect.step, back
-            drive.ready = effect.step == drive.reported
+        with self._lock:  # else a step that was done ahead could be disregarded in between, and its drive with it
+            drive = self._drives.setdefault(effect.run_id, Drive(effect.run_id, back))
+            void, script = drive.note(effect, back)
         if void:
             self._needs.calls.stop_all(effect.run_id)
         self._end(script)
@@ -81,6 +74,15 @@ class ScriptPerformer:
             self._needs.performers.submit(next(self._jobs), work, lambda error: self._not_foreseen(drive, epoch, error))
         except Refused as refusal:
             self._not_foreseen(drive, epoch, refusal)
+
+    def disregard(self, run_id: str) -> None:
+        """Forget a first step that was done ahead in vain; a run that has begun meanwhile keeps it."""
+        with self._lock:
+            drive = self._drives.get(run_id)
+            if drive is None or drive.step >= 0:
+                return
+            del self._drives[run_id]
+        self._end(drive.close())
 
     def offer(self, effect: OfferMessage, back: Back) -> None:
         """Keep a message for the script's next look."""
@@ -110,11 +112,7 @@ class ScriptPerformer:
         with self._lock:
             drive = self._drives.get(run_id)
         if drive is not None:
-            with drive.lock:
-                drive.closed = True
-                script = drive.script
-                drive.script = None
-            self._end(script)
+            self._end(drive.close())
 
     def forget(self, run_id: str) -> None:
         """End a run's script and forget the run."""

@@ -367,7 +367,7 @@ def test_a_sessions_model_may_change_between_turns(log: MemoryLog, engine: Monty
 
 
 def test_too_much_is_refused_by_name(log: MemoryLog, engine: MontyEngine) -> None:
-    settings = Settings(active_runs=1, queued_runs=1, session_queue=1, max_input_bytes=500, max_context_bytes=3_000)
+    settings = Settings(active_runs=1, queued_runs=2, session_queue=1, max_input_bytes=500, max_context_bytes=3_000)
     with running(log, engine, SLEEPING, settings=settings) as system:
         with pytest.raises(Refused, match="max_input_bytes") as big:
             system.say("x" * 600)
