@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from actors.sse import Parser
-from rss_policy.transcript_folder import BundledAdapter
 from rss_policy.transcript_facts import BAD_REQUEST
+from rss_policy.transcript_folder import BundledAdapter
 from rss_policy.transcripts import Recording, recording_of, recordings_of
 from tests.fakes.encoding import PROTOCOLS, body, result, user
 from tests.fakes.grammar import faults
