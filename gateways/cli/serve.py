@@ -11,8 +11,9 @@ from typing import Any
 
 import click
 
-from gateways import __version__, compose, logs
+from gateways import __version__, logs
 from gateways.cli.options import config_option
+from gateways.compose import serving
 from gateways.config_load import load
 
 
@@ -29,7 +30,7 @@ def serve(config_file: Path | None, **given: str | None) -> None:
     loaded = load(config_file, flags=_flags(given))
     logs.set_up(loaded.config.server.log_level)
     stop = _stop_on_signals()
-    with compose.serving(loaded) as server:
+    with serving(loaded) as server:
         click.echo(f"deedbox {__version__} serves {server.url}")
         click.echo(f"data directory {server.data_dir}")
         click.echo(f"model {server.model}")
