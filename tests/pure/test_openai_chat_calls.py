@@ -10,7 +10,9 @@ from tests.fakes.adapter import ScriptAdapter
 
 Json = dict[str, Any]
 CHAT = ScriptAdapter("chat")
-OBJECTS = st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=6) | st.sampled_from([{"{": "}"}, {}]), max_size=3)
+OBJECTS = st.dictionaries(
+    st.text(max_size=3), st.integers() | st.text(max_size=6) | st.sampled_from([{"{": "}"}, {}]), max_size=3
+)
 
 
 def streamed(pieces: list[Json]) -> tuple[list[Json], list[Json]]:

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from actors.errors import Refused
@@ -119,20 +120,11 @@ def test_a_history_that_a_client_brings_is_on_record_and_replays(log: MemoryLog,
 
 def test_secrets_never_reach_the_script(log: MemoryLog, engine: MontyEngine) -> None:
     def clean(value: object) -> object:
-        match value:
-            case str():
-                return value.replace("hunter22", "[redacted]")
-            case dict():
-                return {key: clean(held) for key, held in value.items()}
-            case list() | tuple():
-                return [clean(held) for held in value]
-            case _:
-                return value
+        return msgspec.json.decode(msgspec.json.encode(value).replace(b"hunter22", b"[redacted]"))
 
     models = ScriptedModels([Plan(body='{"leak": "hunter22"}')])
-    policy = script(
-        f'head = await request({{"path": "/", "body": context["input"], "stream": False}})\nemit({{"type": "note.body", "body": head["body"]}})\n{DONE}'
-    )
+    asks = 'head = await request({"path": "/", "body": context["input"], "stream": False})'
+    policy = script(f'{asks}\nemit({{"type": "note.body", "body": head["body"]}})\n{DONE}')
     with running(log, engine, policy, models=models, clean=clean) as system:
         run_id = system.say("my password is hunter22").run_id
         system.wait(run_id)
