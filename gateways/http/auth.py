@@ -66,7 +66,7 @@ class Gatekeeper:
             )
             raise ApiError("foreign_host", detail)
         origin = req.get_header("Origin")
-        if origin is not None and (host is None or urlsplit(origin).netloc.lower() != host.lower()):
+        if origin is not None and (host is None or _authority(origin) != host.lower()):
             detail = f"A page of {origin[:100]!r} may not call this server; call it from a program, or from its own address."
             raise ApiError("foreign_origin", detail)
 
@@ -128,6 +128,14 @@ def host_name(host: str) -> str:
     """Return the name in a `Host` header, without port and brackets, in lower case."""
     try:
         return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _authority(origin: str) -> str:
+    """Return host and port of an `Origin` header, in lower case; nothing where it is no URL."""
+    try:
+        return urlsplit(origin).netloc.lower()
     except ValueError:
         return ""
 

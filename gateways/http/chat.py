@@ -6,8 +6,7 @@ from typing import Any
 
 import falcon
 
-from actors.errors import Refused
-from actors.service import Admitted, NewSession
+from actors.service import Admitted
 from eventstore.queries import RunRow
 from gateways.http import chat_result, takeover, views
 from gateways.http.bodies import fingerprint, idempotency_key, read_object
@@ -52,7 +51,7 @@ class ChatRoutes:
         owner = asked.inbound.owner
         release = self._transport.reserve(req, owner)
         try:
-            admitted = self._admit(asked)
+            admitted = self._ports.service.admit(asked.inbound)
         except BaseException:
             release()
             raise
@@ -72,7 +71,7 @@ class ChatRoutes:
     def _wait(self, req: falcon.Request, resp: falcon.Response, asked: ChatRequest) -> None:
         release = self._workers.take("worker")
         try:
-            admitted = self._admit(asked)
+            admitted = self._ports.service.admit(asked.inbound)
             watch = self._feed.watch(admitted.run_id, end_only=True)
             try:
                 row = self._ended(req, asked, admitted, watch)
@@ -92,7 +91,9 @@ class ChatRoutes:
                 return row
             if watch.closed:
                 detail = f"The server is shutting down; the run is {admitted.run_id}."
-                raise ApiError("shutting_down", detail, final=False)
+                # In a session the run goes on after the start: who repeats without a key says the same twice.
+                inbound = asked.inbound
+                raise ApiError("shutting_down", detail, final=inbound.session_id is not None and inbound.key is None)
             self._sleep(req, asked, admitted, watch, until)
 
     def _sleep(self, req: falcon.Request, asked: ChatRequest, admitted: Admitted, watch: Watch, until: float) -> None:
@@ -106,26 +107,6 @@ class ChatRoutes:
             if late:
                 detail = f"The answer took too long; stream, or read the run at /v1/runs/{admitted.run_id}."
                 raise ApiError("completion_timeout", detail)
-
-    def _admit(self, asked: ChatRequest) -> Admitted:
-        inbound = asked.inbound
-        if inbound.session_id is not None:
-            self._ensure_session(asked, inbound.session_id)
-        return self._ports.service.admit(inbound)
-
-    def _ensure_session(self, asked: ChatRequest, session_id: str) -> None:
-        """Make the session that the client names, if it is not there; one of another principal stays hidden."""
-        inbound, queries = asked.inbound, self._ports.queries
-        if queries.session(inbound.owner, session_id) is not None:
-            return
-        try:
-            self._ports.service.create_session(NewSession(inbound.owner, session_id, profile=inbound.profile))
-        except Refused as refused:
-            if refused.code != "session_exists":
-                raise
-            if queries.session(inbound.owner, session_id) is None:
-                detail = "There is no such session of yours; choose another id."
-                raise ApiError("session_not_found", detail) from refused
 
     def _completion(self, asked: ChatRequest, row: RunRow) -> dict[str, Any]:
         if row.error is not None:

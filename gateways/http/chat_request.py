@@ -55,6 +55,7 @@ def chat_request(
         owner=owner,
         input=tuple(messages),
         session_id=session_id,
+        create_if_missing=session_id is not None,
         history=tuple(history),
         ephemeral=session_id is None,
         profile=given.get("profile", offer.profile),

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from actors.errors import Refused
-from eventstore.errors import LogError
+from eventstore.errors import LogError, Unwritten
 
 
 class Entry(NamedTuple):
@@ -132,8 +132,11 @@ def from_refusal(refused: Refused) -> ApiError:
     return ApiError(refused.code, refused.message, retry_after=refused.retry_after, final=refused.retry_after is None)
 
 
-def from_log(error: LogError) -> ApiError:
-    """Return what a failure of the log is to an HTTP client; its own words may hold paths, so the table's are used."""
+def from_log(error: LogError, *, keyed: bool) -> ApiError:
+    """Return what a failure of the log is to an HTTP client; its own words may hold paths, so the table's are used.
+
+    Where it is not known what was recorded, a client must not repeat by itself, unless its request had a key (`keyed`).
+    """
     code = _ALIASES.get(error.code, error.code)
     code = code if code in TABLE else "store_error"
-    return ApiError(code, TABLE[code].advice, final=False)
+    return ApiError(code, TABLE[code].advice, final=not (keyed or isinstance(error, Unwritten)))

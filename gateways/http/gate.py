@@ -94,7 +94,12 @@ def _reply(req: falcon.Request, resp: falcon.Response, error: ApiError) -> None:
 
 def _on_log(req: falcon.Request, resp: falcon.Response, error: LogError, _params: dict[str, Any]) -> None:
     log.warning("the log refused: %s", error.code)
-    _reply(req, resp, from_log(error))
+    _reply(req, resp, from_log(error, keyed=_keyed(req)))
+
+
+def _keyed(req: falcon.Request) -> bool:
+    """Tell whether the request may be repeated although it is not known what the first one did."""
+    return req.get_header("Idempotency-Key") is not None
 
 
 def _on_config(req: falcon.Request, resp: falcon.Response, error: ConfigInvalid, _params: dict[str, Any]) -> None:
@@ -124,7 +129,11 @@ def _on_unforeseen(req: falcon.Request, resp: falcon.Response, error: Exception,
     _reply(
         req,
         resp,
-        ApiError("internal_error", f"Something went wrong in the server; its log knows more under {number}.", final=False),
+        ApiError(
+            "internal_error",
+            f"Something went wrong in the server; its log knows more under {number}.",
+            final=not _keyed(req),
+        ),
     )
 
 

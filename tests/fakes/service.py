@@ -148,7 +148,10 @@ class FakeService:
                 opening.append(HistoryGiven(messages=inbound.history))
         else:
             session_id = inbound.session_id
-            self._owned(inbound.owner, session_id)
+            if inbound.create_if_missing and self._queries.session(None, session_id) is None:
+                opening.append(SessionCreated(owner=inbound.owner))
+            else:
+                self._owned(inbound.owner, session_id)
         message = MessageReceived(
             message_id=message_id, run_id=run_id, input=inbound.input, key=inbound.key, fingerprint=inbound.fingerprint
         )

@@ -54,6 +54,13 @@ def problem(answer: requests.Response) -> tuple[int, str, str]:
     return answer.status_code, code, text
 
 
+def test_a_message_that_is_refused_leaves_no_session_behind(served: Served) -> None:
+    body = TURN | {"messages": [{"role": "user", "content": "x" * 1_100_000}]}
+    answer = served.ask("POST", CHAT, body, headers={"X-Session-Id": "left-behind"})
+    assert problem(answer)[:2] == (413, "input_too_large")
+    assert served.ask("GET", "/v1/sessions/left-behind").status_code == 404
+
+
 @pytest.mark.parametrize("path", ["/v1/runs", CHAT])
 @pytest.mark.parametrize(
     ("body", "code", "told"),

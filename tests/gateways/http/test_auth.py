@@ -108,6 +108,12 @@ def test_a_rebound_name_in_the_host_header_is_refused(site: Site, host: str) -> 
     assert (answer.status_code, code(answer)) == (403, "foreign_host")
 
 
+@pytest.mark.parametrize("origin", ["http://[", "http://[::1", "null", "http://[evil.example]", "", "http://]"])
+def test_an_origin_that_is_no_url_is_refused_and_breaks_nothing(site: Site, origin: str) -> None:
+    answer = site.post("/v1/runs", {"input": "hi"}, headers={"Origin": origin})
+    assert (answer.status_code, code(answer)) == (403, "foreign_origin")
+
+
 @pytest.mark.parametrize("host", ["localhost", "localhost:8787", "127.0.0.1:1", "127.9.9.9", "[::1]:8787", "LOCALHOST"])
 def test_loopbacks_own_names_are_welcome(site: Site, host: str) -> None:
     assert site.get("/v1/runs", headers={"Host": host}).status_code == 200

@@ -11,6 +11,7 @@ import requests
 
 from actors.errors import Refused
 from eventstore.catalogue import ModelDelta, ModelDiscarded
+from eventstore.errors import StoreBusy, StoreError
 from tests.gateways.http.conftest import Reader, Served, Site
 from tests.gateways.http.test_streams import within
 
@@ -49,6 +50,38 @@ def test_waiting_completions_leave_workers_for_short_requests(make_served: Calla
     for reader in waiting:
         assert reader.head().startswith("HTTP/1.1 200")
     assert within(2, lambda: served.server.gateway.workers.taken == 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "key", "told"),
+    [
+        (StoreError("no answer"), {}, "false"),
+        (StoreError("no answer"), {"Idempotency-Key": "k"}, None),
+        (StoreBusy("full"), {}, None),
+        (ValueError("unforeseen"), {}, "false"),
+        (ValueError("unforeseen"), {"Idempotency-Key": "k"}, None),
+    ],
+)
+def test_a_client_repeats_by_itself_only_what_cannot_be_done_twice(
+    site: Site, error: Exception, key: dict[str, str], told: str | None
+) -> None:
+    site.service.refuse = error
+    answer = site.post(PATH, CHAT, headers=key)
+    assert answer.status_code >= 500
+    assert answer.headers.get("x-should-retry") == told
+
+
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [({}, None), ({"X-Session-Id": "s"}, "false"), ({"X-Session-Id": "s", "Idempotency-Key": "k"}, None)],
+)
+def test_who_waits_while_the_server_stops_is_told_whether_to_ask_again(
+    site: Site, headers: dict[str, str], told: str | None
+) -> None:
+    site.gateway.feed.close()
+    answer = site.post(PATH, CHAT, headers=headers)
+    assert (answer.status_code, answer.json["error"]["code"]) == (503, "shutting_down")
+    assert answer.headers.get("x-should-retry") == told
 
 
 @pytest.mark.parametrize("stream", [False, True])
