@@ -224,8 +224,13 @@ def test_what_the_host_keeps_at_once_is_bounded_although_each_value_is_small(eng
 
 
 def test_what_was_handed_over_or_settled_is_no_longer_counted(engine: MontyEngine) -> None:
-    body = "x = 'x' * 900\nfor i in range(50):\n    emit({'type': 'note.x', 'x': x})\n    await sleep(1)\nreturn 1"
-    bundle = bundle_of({"agent.main": f"{HOST}async def run(context):\n" + indent(body, "    ")}, manifest=HELD)
+    body = (
+        "x = 'x' * 900\nfor i in range(50):\n    emit({'type': 'note.x', 'x': x})\n"
+        "    await join(start({'kind': 'sleep', 'x': x}))\nreturn 1"
+    )
+    bundle = bundle_of(
+        {"agent.main": f"from host import join\n{HOST}async def run(context):\n" + indent(body, "    ")}, manifest=HELD
+    )
     script, _ = engine.open(bundle, CONTEXT)
     halt = script.begin(answers)
     while isinstance(halt, Waiting):

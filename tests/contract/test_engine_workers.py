@@ -12,8 +12,9 @@ from rss_policy.engine import MontyEngine
 from rss_policy.errors import BundleRefused, EngineBusy, EngineFailed, PolicyError, TypesRefused, WorkerLost
 from rss_policy.live import LiveScript
 from rss_policy.loader import load_bundle
+from rss_policy.manifest import Limits
 from rss_policy.script import Ended, Waiting
-from rss_policy.seats import Parking
+from rss_policy.seats import Parking, Seats
 from rss_policy.shelf import Shelf, check
 from tests.fakes.scripts import CONTEXT, answers, bundle_of
 
@@ -77,6 +78,51 @@ def test_the_script_that_waits_longest_is_parked_first(engine: Callable[..., Mon
     first.settle(1, {"n": 1}, answers)
     waiting(small)
     assert (second.park(), first.park()) == (False, True)
+
+
+class Stubborn:
+    """Holds a seat and may not give it back."""
+
+    def __init__(self, seats: Seats, *, parks: bool) -> None:
+        self._seats, self._parks, self.asked = seats, parks, 0
+
+    def park(self) -> bool:
+        self.asked += 1
+        assert self.asked < 9, "the same one is asked for ever"
+        if self._parks:
+            self._seats.leaves(self)
+            self._seats.free()
+        return self._parks
+
+    def drop(self, _reason: str) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+def test_who_cannot_be_parked_just_now_is_not_asked_for_ever() -> None:
+    seats = Seats(2, 5.0, NEVER_IDLE, time.monotonic)
+    first, second = Stubborn(seats, parks=False), Stubborn(seats, parks=True)
+    for one in (first, second):
+        seats.take()
+        seats.rests(one)
+    seats.take()
+    assert (first.asked, second.asked, seats.taken) == (1, 1, 2)
+    seats.close()
+
+
+def test_a_worker_that_was_given_back_is_given_back_once_and_no_longer_killed(engine: Callable[..., MontyEngine]) -> None:
+    opened = engine(1)
+    lease = opened.lease(Limits())
+    pid = lease.pid
+    assert pid is not None
+    lease.give_back()
+    lease.give_back()
+    lease.kill()
+    assert (lease.pid, opened.seats.taken) == (None, 0)
+    again = opened.lease(Limits())
+    assert again.pid == pid
+    assert again.session.feed_run("1 + 1") == 2
+    again.give_back()
 
 
 def test_a_script_that_waits_two_seconds_is_parked_and_goes_on(engine: Callable[..., MontyEngine]) -> None:
