@@ -14,13 +14,11 @@ from eventstore.catalogue import (
     Erased,
     Folded,
     MessageReceived,
-    ModelCompleted,
     ModelDelta,
     NoteTaken,
     RunAdmitted,
     RunStarted,
     SessionCreated,
-    Usage,
 )
 from eventstore.errors import StoreBusy, StoreFull
 from eventstore.log import Answer, Batch, NamedBlob, Seal
@@ -222,8 +220,7 @@ def test_values_that_sqlite_cannot_hold_fail_their_append_alone(log: SqliteLog, 
     record(log, "run-1", 0, RunAdmitted(session_id="1", owner="ann", message_id="m", input=()))
     disk.free.clear()
     answers: list[Answer] = []
-    used = ModelCompleted(seq=1, turn=1, attempt=1, message={}, usage=Usage(input_tokens=10**30))
-    log.append(Append((StreamPart("run-1", 1, (used,)),), NOON, "a"), answers.append)
+    log.append(Append((StreamPart("run-1", 1, (NOTE,)),), 10**30, "a"), answers.append)
     log.append(Append((StreamPart("run-\ud835", 0, (NOTE,)),), NOON, "a"), answers.append)
     log.append(Append((StreamPart("run-2", 0, (NOTE,)),), NOON, "a"), answers.append)
     disk.free.set()
