@@ -4,15 +4,15 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
-from actors.delivery import Deliver, Delivery, plain
+from actors.delivery import Deliver, plain
 from actors.drives import Back
-from actors.model_performer import ModelPerformer
+from actors.model_performer import STOPPED, ModelPerformer, stopped_read
 from actors.ports import Profiles, Toolbox, ToolCall
 from actors.run_commands import StopCall
 from actors.script_steps import Doing
-from actors.steps import failure, read_outcome, read_record
+from actors.steps import failure
 from actors.tool_performer import ToolPerformer
-from eventstore.catalogue import Outcome, RunAdmitted
+from eventstore.catalogue import RunAdmitted
 
 LONGEST_SLEEP_MS = 86_400_000
 
@@ -61,6 +61,10 @@ class CallPerformer:
         """Tell a tool call that it is not wanted."""
         self._tools.stop(run_id, number)
 
+    def cut(self, run_id: str, request: int) -> None:
+        """Cut the stream of a request; a read that waits for it returns."""
+        self._models.stop(run_id, request)
+
     def stop_all(self, run_id: str) -> None:
         """End every call of a run."""
         self._models.stop_all(run_id)
@@ -72,21 +76,19 @@ class CallPerformer:
 
     def stop(self, effect: StopCall, payload: dict[str, Any], deliver: Deliver) -> None:
         """End a call that the script stopped; a tool reports its own end."""
-        reason = failure("stopped", "the script stopped this call")
         match effect.kind:
             case "call_tool":
                 self._tools.stop(effect.run_id, effect.number)
             case "read" if isinstance(of := payload.get("of"), int):
                 self._models.stop(effect.run_id, of)
-                record = read_record(of, b"", done=False, error=reason["error"])
-                deliver(Delivery(effect.number, read_outcome(record, b""), Outcome(value=record)))
+                deliver(stopped_read(effect.number, of))
             case "request":
                 self._models.stop(effect.run_id, effect.number)
-                deliver(plain(effect.number, reason))
+                deliver(plain(effect.number, failure(*STOPPED)))
             case _:
                 self._woken(effect.run_id, effect.number)
                 self._clocks.cancel(("sleep", effect.run_id, effect.number))
-                deliver(plain(effect.number, reason))
+                deliver(plain(effect.number, failure(*STOPPED)))
 
     def toolbox(self, admitted: RunAdmitted) -> Toolbox | None:
         """Return the tools of a run's profile, if that is still configured."""

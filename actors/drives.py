@@ -9,7 +9,7 @@ from typing import Any
 from actors.delivery import Delivery
 from actors.run_commands import Advance, Command, DriveScript, PerformCall
 from eventstore.catalogue import Json, RunAdmitted
-from rss_policy.script import Call, Ended, Halt, Raised, Script
+from rss_policy.script import Call, Ended, Halt, Raised, Script, Stop
 
 Back = Callable[[Command], None]
 
@@ -22,6 +22,7 @@ class Drive:
     `epoch`: raised when the actor is another one; what belongs to an older epoch is void.  `settled`: calls that have an
     outcome.  `foreseen`: the first step, done before the run's start was on record.  `held`: quiet steps that go to the
     record with the next one.  `batches`, `issued`: by request or call, batches so far and UTC microseconds.
+    `stopped`: calls, and streams of requests, that the script does not want any more.
     """
 
     run_id: str
@@ -49,6 +50,7 @@ class Drive:
     messages: dict[int, tuple[Json, ...]] = field(default_factory=dict)
     batches: dict[int, int] = field(default_factory=dict)
     issued: dict[int, int] = field(default_factory=dict)
+    stopped: set[int] = field(default_factory=set)
 
     def is_at(self, epoch: int) -> bool:
         """Return whether work of this epoch still counts."""
@@ -74,8 +76,10 @@ class Drive:
         self.busy = self.ready = self.finishing = self.closed = False
         self.tries, self.ended, self.foreseen = 0, None, None
         self.held.clear()
-        for table in (self.queue, self.settled, self.calls, self.performed, self.wanted, self.batches, self.issued):
+        for table in (self.queue, self.settled, self.calls, self.performed, self.wanted, self.batches):
             table.clear()
+        self.issued.clear()
+        self.stopped.clear()
         return script
 
     def close(self) -> Script | None:
@@ -84,6 +88,11 @@ class Drive:
             self.closed = True
             script, self.script = self.script, None
             return script
+
+    def did(self, halt: Halt) -> None:
+        """Take note of the calls that the script started and stopped; under `lock`."""
+        self.calls.update({act.number: act for act in halt.acts if isinstance(act, Call)})
+        self.stopped.update(act.number for act in halt.acts if isinstance(act, Stop))
 
     def open_tools(self) -> list[int]:
         """Return the tool calls without an outcome."""

@@ -70,6 +70,8 @@ class RunLauncher:
                 self.scripts.offer(effect, back)
             case run.StopCall():
                 self.scripts.stop(effect, back)
+            case run.CutStream():
+                self.calls.cut(effect.run_id, effect.number)
             case run.AwaitTurn() | run.SettleSession():
                 self._tell_session(effect)
             case run.ArmDeadline() | run.StopWork() | run.CloseRun():

@@ -14,6 +14,8 @@ from eventstore.catalogue import Json, Outcome
 Clean = Callable[[Any], Any]
 CleanBytes = Callable[[bytes], bytes]
 
+STOPPED = ("stopped", "the script stopped this call")
+
 
 class ModelPerformer:
     """Opens and reads exchanges on a pool of its own; every method may be called from any thread and returns at once."""
@@ -124,6 +126,12 @@ class ModelPerformer:
 def interrupted_read(number: int) -> Delivery:
     """Return the outcome of a read whose stream is gone."""
     return plain(number, {**failure("interrupted", "the stream is not open any more"), "events": []})
+
+
+def stopped_read(number: int, of: int) -> Delivery:
+    """Return the outcome of a read that the script stopped, or whose stream it stopped."""
+    record = read_record(of, b"", done=False, error=failure(*STOPPED)["error"])
+    return Delivery(number, read_outcome(record, b""), Outcome(value=record))
 
 
 def _model_call(provider: str, payload: Mapping[str, Any]) -> ModelCall:

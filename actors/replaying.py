@@ -17,11 +17,12 @@ from rss_policy.script import Ended, Halt, Raised, RecordedStep, Waiting
 
 @dataclass(slots=True)
 class Recording:
-    """A run's journal: its steps, the batches so far of each stream, and when each call was recorded (UTC, µs)."""
+    """A run's journal: its steps, batches so far of each stream, when each call was recorded (UTC, µs), what was stopped."""
 
     steps: tuple[RecordedStep, ...] = ()
     batches: dict[int, int] = field(default_factory=dict)
     issued: dict[int, int] = field(default_factory=dict)
+    stopped: set[int] = field(default_factory=set)
     end: Any = None
 
 
@@ -96,6 +97,8 @@ def _note(recording: Recording, step: ScriptAdvanced, at: int) -> None:
     for act in step.acts:
         if act.act == "call" and act.number is not None:
             recording.issued[act.number] = at
+        elif act.act == "stop" and act.number is not None:
+            recording.stopped.add(act.number)
     if step.outcome is not None and step.outcome.batch is not None:
         recording.batches[step.outcome.value["of"]] = step.outcome.batch
 

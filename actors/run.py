@@ -15,6 +15,7 @@ from actors.run_commands import (
     Begin,
     CloseRun,
     Command,
+    CutStream,
     DeliverResult,
     DriveScript,
     Effect,
@@ -51,6 +52,8 @@ def _work(run: Run) -> Iterator[Effect]:
     for message_id, message in run.steered.items():
         yield OfferMessage(f"offer-{message_id}", run.run_id, run.heard.index(message_id), message.input)
     yield DriveScript(f"step-{run.steps}.{run.lives}", run.run_id, run.steps, run.lives)
+    for number in sorted(run.cut):
+        yield CutStream(f"cut-{number}", run.run_id, number)
     for number in sorted(run.calls):
         yield from _call(run, run.calls[number])
 

@@ -192,6 +192,15 @@ class StopCall:
 
 
 @dataclass(frozen=True, slots=True)
+class CutStream:
+    """Cut the exchange of a request whose stream the script stopped."""
+
+    key: str
+    run_id: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class ArmDeadline:
     """Send `MeetDeadline` at a time, UTC in microseconds."""
 
@@ -235,6 +244,7 @@ Effect = (
     | PerformCall
     | DeliverResult
     | StopCall
+    | CutStream
     | ArmDeadline
     | StopWork
     | CloseRun

@@ -144,6 +144,8 @@ def _record_step(record: Record, command: Advance) -> None:
         elif isinstance(act, policy.Call) and act.kind == "call_tool":
             wanted = act.number not in stopped and command.end is None
             _let_through(record, act.number, command.tools[act.number], wanted=wanted)
+    for number in sorted(stopped):
+        close_streams(record, only=number)
     if settled is not None and settled.kind == "read":
         _close_if_over(record, command.outcome)
 

@@ -54,9 +54,9 @@ class Stream:
 class Run:
     """Everything a run knows.
 
-    `steered`: messages that the script has not taken in, by id; `heard`: all that ever came.  `dangling`: tool calls of the
-    model's messages without a result, id to name.  `partial`: text of the attempt under way.  `lives`: take-ups from a
-    step on.
+    `cut`: requests whose streams the last step stopped.  `steered`: messages that the script has not taken in, by id;
+    `heard`: all that ever came.  `dangling`: tool calls of the model's messages without a result, id to name.  `partial`:
+    text of the attempt under way.  `lives`: take-ups from a step on.
     """
 
     run_id: str = ""
@@ -66,6 +66,7 @@ class Run:
     steps: int = 0
     calls: Mapping[int, Call] = field(default_factory=dict)
     streams: Mapping[int, Stream] = field(default_factory=dict)
+    cut: frozenset[int] = frozenset()
     steered: Mapping[str, log.MessageSteered] = field(default_factory=dict)
     heard: tuple[str, ...] = ()
     consumed: tuple[str, ...] = ()
@@ -216,6 +217,7 @@ def _advance(run: Run, event: log.ScriptAdvanced) -> Run:
         steps=event.step,
         calls=calls,
         streams=_with_batch(run.streams, event.outcome),
+        cut=frozenset(act.number for act in event.acts if act.act == "stop" and act.number and act.number not in calls),
         steered={key: message for key, message in run.steered.items() if key not in consumed},
         consumed=(*run.consumed, *consumed),
         recoveries=run.recoveries if settled else 0,

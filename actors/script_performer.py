@@ -19,10 +19,10 @@ from actors.open_calls import OpenCalls
 from actors.performers import CancelToken
 from actors.replaying import Recording, record_of
 from actors.run_commands import Command, DeliverResult, DriveScript, Fail, Finish, OfferMessage, PerformCall, StopCall
-from actors.script_steps import Needs, advance_of, delivery_of, fault_of, is_quiet, nobody
+from actors.script_steps import Needs, advance_of, delivery_of, fault_of, is_quiet, nobody, unless_stopped
 from eventstore.catalogue import Json, Problem, RunAdmitted
 from rss_policy.errors import EngineBusy, EngineFailed
-from rss_policy.script import BundleRef, Call, Ended, Halt, Raised, Script, Waiting
+from rss_policy.script import BundleRef, Ended, Halt, Raised, Script, Waiting
 
 logger = logging.getLogger(__name__)
 
@@ -167,7 +167,7 @@ class ScriptPerformer:
                 self._end(script)
                 return
             drive.script, drive.admitted = script, opened.admitted
-            drive.batches, drive.issued = recording.batches, recording.issued
+            drive.batches, drive.issued, drive.stopped = recording.batches, recording.issued, recording.stopped
             drive.calls = {number: call for number, call in script.outstanding.items() if number not in drive.settled}
         if halt is None:
             hand = Hand(drive, self._needs.now, self._needs.new_id)
@@ -210,6 +210,7 @@ class ScriptPerformer:
         script = drive.script
         if script is None or delivery is None:
             return
+        delivery = unless_stopped(drive, script, delivery)
         hand = Hand(drive, self._needs.now, self._needs.new_id)
         self._report(drive, epoch, delivery, script.settle(delivery.number, delivery.value, hand.answer), hand)
 
@@ -224,7 +225,7 @@ class ScriptPerformer:
             for order in hand.taken:
                 drive.messages.pop(order, None)
             waits_for_tools = not isinstance(halt, Waiting) and bool(drive.open_tools())
-            drive.calls.update({act.number: act for act in halt.acts if isinstance(act, Call)})
+            drive.did(halt)
             if waits_for_tools and isinstance(halt, Ended | Raised):
                 drive.ended = halt
             step = advance_of(drive, delivery, halt, hand, self._needs.toolbox)

@@ -8,7 +8,7 @@ from actors.aggregate import NO_ATTACHMENTS, Attachments
 from actors.context import ContextChanged, Contexts
 from actors.delivery import Deliver, Delivery, plain
 from actors.drives import Back, Drive, Hand
-from actors.model_performer import interrupted_read
+from actors.model_performer import interrupted_read, stopped_read
 from actors.performers import Performers
 from actors.ports import Toolbox
 from actors.run_commands import Advance, Command, DeliverResult, PerformCall, StopCall, ToolFact
@@ -16,7 +16,7 @@ from actors.steps import failure, tool_outcome
 from eventstore.catalogue import Outcome, Problem, RunAdmitted
 from eventstore.log import Batch, EventLog
 from rss_policy.errors import Diverged, PolicyError
-from rss_policy.script import Call, Ended, Engine, Halt, Raised, Waiting
+from rss_policy.script import Call, Ended, Engine, Halt, Raised, Script, Waiting
 
 
 class Calls(Protocol):
@@ -99,6 +99,13 @@ def delivery_of(effect: DeliverResult) -> Delivery:
     if effect.kind == "read":
         return interrupted_read(effect.number)
     return plain(effect.number, failure("interrupted", "the server stopped while this call was under way"))
+
+
+def unless_stopped(drive: Drive, script: Script, delivery: Delivery) -> Delivery:
+    """Return an outcome as the script gets it: a read of a stream that it stopped brings nothing, whatever came."""
+    call = script.outstanding.get(delivery.number)
+    of = call.payload.get("of") if call is not None and call.kind == "read" else None
+    return stopped_read(delivery.number, of) if of is not None and of in drive.stopped else delivery
 
 
 def fault_of(error: BaseException) -> Problem | None:

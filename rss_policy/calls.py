@@ -27,6 +27,7 @@ class Calls:
 
     _count: int = 0
     _open: set[int] = field(default_factory=set)
+    _streams: set[int] = field(default_factory=set)
     _settled: dict[int, int] = field(default_factory=dict)
     _kept: dict[int, str] = field(default_factory=dict)
     _waits: dict[int, _Wait] = field(default_factory=dict)
@@ -42,15 +43,19 @@ class Calls:
         """Outstanding calls that the script waits for."""
         return frozenset(number for wait in self._waits.values() for number in wait.numbers if number in self._open)
 
-    def start(self) -> int:
-        """Give the next number."""
+    def start(self, *, streams: bool = False) -> int:
+        """Give the next number; a call that `streams` can be stopped after it was settled, too."""
         self._count += 1
         self._open.add(self._count)
+        if streams:
+            self._streams.add(self._count)
         return self._count
 
-    def is_open(self, number: int) -> bool:
-        """Say whether the call has no outcome yet."""
-        return number in self._open
+    def stop(self, number: int) -> bool:
+        """Say whether there is something to stop: the call is open, or it streams and was not stopped before."""
+        stops = number in self._open or number in self._streams
+        self._streams.discard(number)
+        return stops
 
     def join(self, key: int, number: object) -> None:
         """Note that a wait with this key wants the outcome of this call."""

@@ -168,7 +168,8 @@ class Drive:
                 return self._did(Emit(event, at), turn)
             case "raw.start":
                 kind, payload = self._call(what)
-                call = Call(self.calls.start(), kind, payload, at)
+                streams = kind == "request" and bool(payload.get("stream"))
+                call = Call(self.calls.start(streams=streams), kind, payload, at)
                 self._started[call.number], self._sizes[call.number] = call, len(what)
                 self._open += len(what)
                 self._refuse_too_much()
@@ -176,7 +177,7 @@ class Drive:
                 return call.number
             case "raw.stop":
                 number = self.calls.known(what)
-                return self._did(Stop(number, at), turn) if self.calls.is_open(number) else None
+                return self._did(Stop(number, at), turn) if self.calls.stop(number) else None
             case "raw.answer" if what in ANSWER_KINDS:
                 value = turn.answer(what)
                 self._did(Answered(what, value, at), turn)

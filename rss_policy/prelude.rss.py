@@ -31,7 +31,7 @@ async def any_of(handles: list[int], _at: str = "") -> int:
 
 
 def stop(handle: int, _at: str = "") -> None:
-    """Ask the host to end a started call; its outcome is then `stopped`, or what came first."""
+    """Ask the host to end a call, or a request's open stream; what has no outcome gets `stopped`, or what came first."""
     raw.stop(handle, _at)
 
 

@@ -32,7 +32,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The script wants the call with this number to end; its outcome is then `stopped`, or what came first."""
+    """The script wants the call with this number to end; its outcome is then `stopped`, or what came first.
+
+    Of a streaming request whose head came, it is the stream: no read of it gets anything but `stopped` from here on.
+    """
 
     number: int
     at: str

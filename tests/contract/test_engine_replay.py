@@ -247,6 +247,27 @@ def test_a_changed_call_is_a_difference(engine: MontyEngine, bundle: Bundle, fie
     assert (result.step, result.place, result.now) == (0, "agent.main:15", steps[0].acts[2])
 
 
+def test_a_stop_of_a_stream_is_compared_and_taken_up(engine: MontyEngine) -> None:
+    text = (
+        "from host import join, read, sleep, start, stop\n\nasync def run(context):\n"
+        "    h = start({'kind': 'request', 'stream': True})\n    await join(h)\n    await read(h)\n    stop(h)\n"
+        "    await sleep(1)\n    stop(h)\n    return await read(h)\n"
+    )
+    small = bundle_of({"agent.main": text})
+    steps, halt = journal(engine, small, min, park=True)
+    assert steps[2].acts[0] == RecordedAct("stop", "agent.main:7", number=1)
+    assert replay(engine, small, CONTEXT, steps) == Replayed(len(steps), 5, halt)
+    for fields in ({"number": 2}, {"at": "agent.main:8"}):
+        assert isinstance(replay(engine, small, CONTEXT, changed(steps, 2, 0, **fields)), Diverged)
+    without = (*steps[:2], replace(steps[2], acts=steps[2].acts[1:]), *steps[3:])
+    assert isinstance(replay(engine, small, CONTEXT, without), Diverged)
+    script, taken_up = engine.open(small, CONTEXT, steps[:3])
+    assert taken_up is not None
+    assert taken_up.acts[0] == Stop(1, "agent.main:7")
+    script.settle(3, outcome_of(3), answers)
+    assert script.settle(4, outcome_of(4), answers) == halt  # and a second stop is none in this life either
+
+
 def test_another_outcome_shows_as_the_first_act_that_follows_from_it(engine: MontyEngine, bundle: Bundle) -> None:
     steps, _ = journal(engine, bundle, min)
     other = (steps[0], replace(steps[1], outcome={"ok": False}), *steps[2:])

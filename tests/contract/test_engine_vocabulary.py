@@ -182,6 +182,24 @@ return await join(b)"""
     assert script.settle(2, stopped, answers) == Ended((), stopped, frozenset())
 
 
+def test_a_stream_can_be_stopped_once_after_its_request_was_joined(engine: MontyEngine) -> None:
+    body = """
+h = start({"kind": "request", "path": "/", "stream": True})
+w = start({"kind": "request", "path": "/", "stream": False})
+await join(h)
+await join(w)
+stop(w)
+stop(h)
+stop(h)
+return await read(h)"""
+    script, _ = begun(engine, body)
+    script.settle(1, {"ok": True, "stream": True}, answers)
+    halt = script.settle(2, {"ok": True}, answers)
+    assert halt.acts == (Stop(1, "agent.main:10"), Call(3, "read", {"of": 1}, "agent.main:12"))
+    stopped = {"ok": False, "error": {"code": "stopped", "message": "by the script"}, "events": []}
+    assert script.settle(3, stopped, answers) == Ended((), stopped, frozenset())
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -19,6 +19,7 @@ from actors.run_commands import (
     Cancel,
     CloseRun,
     Command,
+    CutStream,
     DeliverResult,
     Fail,
     Finish,
@@ -150,6 +151,53 @@ def test_a_stream_that_ends_is_sealed_and_its_batch_goes_along() -> None:
     ]
     assert attach(run, read, events) == Attachments(batches=(batch,), seals=(Seal("run_1", 1),))
     assert after.streams == {}
+
+
+def streaming() -> Run:
+    """A run that has read one batch of the stream of its request 1."""
+    run, _ = play(begun(), step(begun(), Call(1, "request", {}, "")))
+    run, _ = play(run, step(run, Call(2, "read", {"of": 1}, ""), call=1, outcome={"ok": True}))
+    read = replace(step(run, call=2), outcome=Outcome(value={"of": 1, "done": False, "bytes": 9}, batch=1))
+    return play(run, read)[0]
+
+
+def test_a_stream_that_the_script_stops_is_sealed_at_once_and_its_exchange_is_to_be_cut() -> None:
+    run = streaming()
+    run, _ = play(run, step(run, Call(3, "sleep", {}, "")))
+    stop = step(run, Stop(1, "m:1"), Call(4, "sleep", {}, ""), call=3, outcome={"ok": True})
+    after, events = play(run, stop)
+    assert events[1:] == [log.StreamSealed(call=1, batches=1, size=9)]
+    assert attach(run, stop, events).seals == (Seal("run_1", 1),)
+    assert (after.streams, owes(after, CutStream)) == ({}, [CutStream("cut-1", "run_1", 1)])
+    later, more = play(after, step(after, call=4, outcome={"ok": True}))
+    assert (owes(later, CutStream), len(more)) == ([], 1)
+
+
+def test_a_stream_that_is_stopped_before_its_first_batch_is_cut_and_has_nothing_to_seal() -> None:
+    run, _ = play(begun(), step(begun(), Call(1, "request", {}, "")))
+    run, events = play(run, step(run, Stop(1, "m:1"), call=1, outcome={"ok": True, "stream": True}))
+    assert [log.tag_of(event) for event in events] == ["script.advanced"]
+    assert owes(run, CutStream) == [CutStream("cut-1", "run_1", 1)]
+
+
+def test_the_batch_of_the_step_that_stops_a_stream_is_sealed_with_it() -> None:
+    run = streaming()
+    run, _ = play(run, step(run, Call(3, "read", {"of": 1}, "")))
+    batch = Batch("run_1", 1, 2, b"bad")
+    stop = step(run, Stop(1, "m:1"), call=3, attachments=Attachments(batches=(batch,)))
+    stop = replace(stop, outcome=Outcome(value={"of": 1, "done": False, "bytes": 3}, batch=2))
+    _, events = play(run, stop)
+    assert events[1:] == [log.StreamSealed(call=1, batches=2, size=12)]
+    assert attach(run, stop, events) == Attachments(batches=(batch,), seals=(Seal("run_1", 1),))
+
+
+def test_a_read_that_a_stop_of_its_stream_left_open_ends_without_another_seal() -> None:
+    run = streaming()
+    run, _ = play(run, step(run, Call(3, "read", {"of": 1}, ""), Stop(1, "m:1")))
+    assert [effect.number for effect in owes(run, PerformCall)] == [3]
+    stopped = {"of": 1, "done": False, "bytes": 0, "error": {"code": "stopped", "message": "m"}}
+    _, events = play(run, step(run, call=3, outcome=stopped))
+    assert [log.tag_of(event) for event in events] == ["script.advanced"]
 
 
 def test_quiet_steps_go_to_the_record_with_the_next_one_or_not_at_all() -> None:

@@ -3,7 +3,7 @@
 import json
 
 from agent.options import agent_limit, agent_price
-from host import emit, join, now, random_id, read, sleep, start
+from host import emit, join, now, random_id, read, sleep, start, stop
 from llm.retry import retry_class, retry_delay, retry_problem, retry_transport_error
 from llm.types import Json, count_of, dict_of, list_of, llm_priced, message_calls, message_text, text_of
 
@@ -72,7 +72,10 @@ async def attempt_once(adapter: Json, encoded: Json, stream: bool, attempt: int)
 
 
 async def attempt_read(adapter: Json, handle: int, attempt: int) -> Json:
-    """Read a stream to its end; one event with all that a batch brought, so that deltas arrive as the batches do."""
+    """Read a stream to its end, or until nothing more of it counts, and stop it then.
+
+    One event tells all that a batch brought, so that deltas arrive as the batches do.
+    """
     state = adapter["begin"]()
     while True:
         batch = await read(handle)
@@ -86,7 +89,10 @@ async def attempt_read(adapter: Json, handle: int, attempt: int) -> Json:
             if ended["ok"] or ended["error"]["code"] != "stream_cut":
                 return ended
             return {**ended, "error": retry_transport_error(batch.get("error"))}
-        if batch["done"]:
+        over = state["ended"] or state["error"] is not None
+        if over and not batch["done"]:
+            stop(handle)
+        if over or batch["done"]:
             return adapter["end"](state)
 
 

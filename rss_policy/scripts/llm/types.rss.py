@@ -9,7 +9,8 @@ The six functions of an adapter, the same for every protocol (X is its prefix):
     X_encode(request, provider)          -> {"ok": True, "path", "body", "headers", "repairs": [names of what was changed]}
                                           | {"ok": False, "error": ProviderError}; what it returns passed its protocol's gate
     X_decode(body_text)                  -> {"ok": True, "response": LlmResponse} | {"ok": False, "error": ProviderError}
-    X_begin()                            -> state of one streamed answer, a JSON dict that only the adapter reads
+    X_begin()                            -> state of one streamed answer, a JSON dict; others read of it only `ended` (its
+                                            end marker came) and `error` (a ProviderError): after either, nothing counts
     X_feed(state, {"event", "data"})     -> [LlmEvent...]
     X_end(state)                         -> as X_decode; a stream that was cut is an error, never a short answer
     X_error(status, headers, body_text)  -> ProviderError
