@@ -5,6 +5,7 @@ comes too late, goes to the next actor at that address.  So a command may arrive
 """
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable
@@ -24,7 +25,7 @@ from actors.ports import Clock
 from actors.residents import AnyShell, Residents
 from actors.shell import Shell
 from actors.timer import Timer
-from eventstore.errors import StoreError
+from eventstore.errors import CorruptEvent, StoreError
 from eventstore.log import Envelope, EventLog
 
 logger = logging.getLogger(__name__)
@@ -193,10 +194,12 @@ class Directory:
 
     def ended(self, address: Address, actor: PooledActor, error: BaseException | None, letters: list[Letter]) -> None:
         """Start the next actor after a pause, and give it what the ended one leaves undone."""
-        hopeless = [letter for letter in letters if letter.attempts >= MAX_ATTEMPTS]
-        for letter in hopeless:
-            self._give_up(address, letter, error)
-        alive = [letter for letter in letters if letter.attempts < MAX_ATTEMPTS]
+        # A disk that fails is no command's fault: what was told waits for a better one, as long as there is hope at all.
+        most = math.inf if isinstance(error, StoreError) and not isinstance(error, CorruptEvent) else MAX_ATTEMPTS
+        for letter in letters:
+            if letter.attempts >= most:
+                self._give_up(address, letter, error)
+        alive = [letter for letter in letters if letter.attempts < most]
         with self._lock:
             self._live.remove(address, actor)
             now = self._clock.monotonic()

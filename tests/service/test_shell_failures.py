@@ -147,6 +147,18 @@ def test_a_command_that_ends_every_actor_is_given_up_and_others_go_on() -> None:
         eventually(recorded_in_time)
 
 
+def test_what_was_told_outlives_a_log_that_fails_again_and_again() -> None:
+    with town() as here:
+        here.log.fail_with(*[StoreError("the disk is gone")] * 6)
+        here.tell("a", Add(1))
+
+        def recorded_in_time() -> bool:
+            here.clock.advance(1)
+            return here.numbers("a") == [1]
+
+        eventually(recorded_in_time)
+
+
 @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt, GeneratorExit])
 def test_no_exception_of_one_actor_touches_another(error: type[BaseException]) -> None:
     with town() as here:
