@@ -267,6 +267,20 @@ def test_a_database_that_can_no_longer_be_written_fails_the_append(log: SqliteLo
     record(log, "run-1", 0, NOTE)
 
 
+@pytest.mark.parametrize(("times", "answer"), [(2, Committed), (3, Failed)])
+def test_a_transaction_that_meets_a_lock_is_tried_three_times(
+    log: SqliteLog, disk: Disk, times: int, answer: type[Answer]
+) -> None:
+    for _ in range(times):
+        busy = sqlite3.OperationalError("database is locked")
+        busy.sqlite_errorcode = sqlite3.SQLITE_BUSY
+        disk.fail_before.append(busy)
+    given = send(log, Append((StreamPart("run-1", 0, (NOTE,)),), NOON, "a"))
+    assert isinstance(given, answer)
+    assert not isinstance(given, Failed) or isinstance(given.error, StoreBusy)
+    assert [one.version for one in log.read("run-1")] == [1] * (answer is Committed)
+
+
 def test_another_process_s_lock_is_waited_for_and_then_named(log: SqliteLog, tmp_path: Path) -> None:
     log._writer.do(lambda: log._db.execute("pragma busy_timeout = 20"))
     other = sqlite3.connect(tmp_path / "deedbox.db", isolation_level=None)
