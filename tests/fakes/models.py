@@ -33,6 +33,11 @@ class Plan:
     stuck: bool = False
 
 
+def stream(*texts: str, **more: Any) -> Plan:
+    """Return a plan of a stream with one event a batch."""
+    return Plan(batches=[f"data: {text}\n\n".encode() for text in texts], **more)
+
+
 @dataclass
 class ScriptedModels:
     """Plays plans in order; the last one again and again when they are used up."""

@@ -9,8 +9,9 @@ from typing import Any
 from actors.directory import Settings as DirectorySettings
 from actors.front import Front, Settings, World
 from actors.ports import ModelTransport, Profile
+from actors.replaying import replay_run
 from actors.service import Admitted, Inbound
-from eventstore.catalogue import CANONICAL_TAGS, Event, RunCancelled, RunCompleted, RunFailed, tag_of
+from eventstore.catalogue import CANONICAL_TAGS, Event, NoteTaken, RunCancelled, RunCompleted, RunFailed, tag_of
 from eventstore.log import EventLog
 from eventstore.queries import Queries
 from rss_policy.bundle import Bundle
@@ -52,6 +53,7 @@ class FakeProfiles:
     limits: Mapping[str, Any] = field(default_factory=dict)
     system_prompt: str | None = "Be brief."
     busy: Any = "queue"
+    adapter: str = "openai_chat"
 
     def find(self, name: str) -> Profile | None:
         if name != "default":
@@ -59,7 +61,7 @@ class FakeProfiles:
         return Profile(name, self.bundle_ref, "fake", "some-model", self.system_prompt, self.toolbox, self.limits, self.busy)
 
     def provider(self, name: str) -> Mapping[str, Any] | None:
-        return {"name": "fake", "adapter": "openai_chat"} if name == "fake" else None
+        return {"name": "fake", "adapter": self.adapter} if name == "fake" else None
 
     def bundle(self, digest: str, stored: Callable[[str], bytes | None]) -> BundleRef:
         if digest == self.bundle_ref.digest:
@@ -142,12 +144,24 @@ class System:
         self.front.shutdown(self.patience)
 
 
+def notes(system: System, run_id: str, kind: str) -> list[dict[str, Any]]:
+    """Return what a run's script noted under a name."""
+    return [event.data for event in system.events(run_id) if isinstance(event, NoteTaken) and event.kind == kind]
+
+
+def is_equal(system: System, run_id: str) -> bool:
+    """Replay a run; say whether it had steps, and tell the difference if there is one."""
+    report = replay_run(system.log, system.queries, system.engine, system.profiles, run_id)
+    assert report.equal, report
+    return report.steps > 0
+
+
 @contextmanager
 def running(
     log: Any, engine: MontyEngine, bundle: Bundle, *plans: Plan, toolbox: FakeToolbox | None = None, **more: Any
 ) -> Iterator[System]:
     """Give a system on a log (with `queries`), and stop it; the log stays open."""
-    profile = {name: more.pop(name) for name in ("limits", "busy", "system_prompt") if name in more}
+    profile = {name: more.pop(name) for name in ("limits", "busy", "system_prompt", "adapter") if name in more}
     profiles = FakeProfiles(bundle, toolbox or FakeToolbox(), **profile)
     ids = more.pop("ids", None) or CountingIds()
     models = more.pop("models", None) or ScriptedModels(plans or (Plan(body="{}"),))
