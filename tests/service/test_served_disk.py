@@ -15,7 +15,7 @@ from eventstore.redaction import Redactor
 from eventstore.sqlite import open_store
 from tests.fakes.provider import says
 from tests.fakes.server_process import ServerProcess
-from tests.service.served import HELLO, Served, said, serving, whole
+from tests.service.served import HELLO, Served, eventually, said, serving, whole
 
 WORDS = " ".join(f"word{number}" for number in range(40))
 CHAT: Any = {"model": "default", "messages": [{"role": "user", "content": "hi"}]}
@@ -76,6 +76,7 @@ def refuse_and_recover(served: Served, spoil: Callable[[], Callable[[], None]], 
     """Spoil the disk, see every kind of request answered, mend it, and see that it is as if nothing had been."""
     first = served.turn("one")
     session = first["session_id"]
+    eventually(lambda: served.get(f"/v1/sessions/{session}")["active_run_id"] is None)
     mend = spoil()
     key = {"Idempotency-Key": "spoilt-1"}
     body = {"input": "two", "session_id": session}
