@@ -1,7 +1,8 @@
 """The child process: serves the embedded model on a free port of the loopback, until its standard input ends.
 
-Started as `python -m gateways.embedded.child`.  Reads one line of JSON, `{"model", "context"}`: the weights' file and the
-tokens of its context; writes one, `{"url"}`, as soon as requests are served.
+Started as `python -m gateways.embedded.child`.  Reads one line of JSON, `{"model", "context", "answer"}`: the weights' file,
+the tokens of its context, and those of an answer whose request names no limit; writes one, `{"url"}`, as soon as requests
+are served.
 """
 
 import ctypes
@@ -45,6 +46,10 @@ def serve(settings: dict[str, Any]) -> Any:
     wanted.hostnames = ["127.0.0.1"]
     wanted.port = 0
     wanted.n_ctx = settings["context"]
+    # So small a model soon repeats itself without end, and meanwhile nobody else is answered.
+    wanted.n_predict = settings["answer"]
+    wanted.sampling.dry_multiplier, wanted.sampling.dry_penalty_last_n = 0.8, settings["answer"]
+    wanted.sampling.temp, wanted.sampling.top_p = 0.2, 0.9  # the model card's own
     wanted.n_parallel = 1
     wanted.cpuparams.n_threads = wanted.cpuparams_batch.n_threads = 1
     wanted.n_threads_http = 4

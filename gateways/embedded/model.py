@@ -22,6 +22,8 @@ PROVIDER: Final = "embedded"
 MODEL: Final = ALIAS
 COMMAND: Final = (sys.executable, "-m", "gateways.embedded.child")
 _CONTEXT: Final = 4096
+_ANSWER: Final = 512
+"""Tokens of an answer, unless the request says otherwise."""
 
 Status = Literal["absent", "loading", "ready", "failed"]
 
@@ -132,7 +134,7 @@ class EmbeddedModel:
     def _live(self) -> str:
         """Have one child from its start to its end; return why it ended."""
         self._become(ModelState("loading"))
-        settings = {"model": str(weights_file()), "context": _CONTEXT}
+        settings = {"model": str(weights_file()), "context": _CONTEXT, "answer": _ANSWER}
         try:
             child = ChildProcess(self._command, settings, self._log_file)
         except OSError as error:

@@ -1,5 +1,6 @@
 """The embedded model: supervised, started again, never left behind; and the real one answers."""
 
+import json
 import os
 import signal
 import subprocess
@@ -177,6 +178,22 @@ def test_the_real_model_answers_a_chat(tmp_path: Path) -> None:
             while not (batch := streaming.read()).done:
                 raw += batch.raw
             assert (b"data: [DONE]" in raw + batch.raw, batch.error) == (True, None)
+        finally:
+            model.stop()
+
+
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_the_real_model_ends_an_answer_that_nobody_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateways.embedded.model._ANSWER", 16)
+    model = EmbeddedModel(tmp_path, SystemClock())
+    model.start()
+    with closing(model_transport(model)) as transport:
+        try:
+            assert until(lambda: model.state.status == "ready", 60), model.state
+            body = {"model": MODEL, "messages": [{"role": "user", "content": "Tell me a very long story."}]}
+            outcome = transport.exchange(ModelCall("embedded", "/chat/completions", body, stream=False)).open()
+            answer = json.loads(outcome["body"])
+            assert (answer["choices"][0]["finish_reason"], answer["usage"]["completion_tokens"]) == ("length", 16)
         finally:
             model.stop()
 
