@@ -294,6 +294,15 @@ def test_another_process_s_lock_is_waited_for_and_then_named(log: SqliteLog, tmp
     assert [e.position for e in record(log, "run-1", 0, NOTE)] == [1]
 
 
+def test_readers_cannot_write(log: SqliteLog, tmp_path: Path) -> None:
+    record(log, "run-1", 0, NOTE)
+    for reader in (log.reader, open_queries(tmp_path / "deedbox.db")._reader):
+        with pytest.raises(StoreError, match="readonly"), reader.lent() as db:
+            db.execute("delete from events")
+        assert len(list(log.read("run-1"))) == 1
+    reader.close()
+
+
 def test_a_table_that_is_gone_is_a_store_error(log: SqliteLog, tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "deedbox.db") as other:
         other.execute("drop table events")
