@@ -20,7 +20,7 @@ help:  ## Show this list
 	@echo "make clean   remove the environment and all caches; the data directory stays"
 
 serve: $(VENV)/.serve  ## Run the server with what this machine has: a provider key, a local model server, or the small model
-	@if [ "$$($(BIN)/deedbox config --chosen 2>/dev/null | cut -f1)" = embedded ]; then $(MAKE) --no-print-directory $(VENV)/.local; fi
+	@if [ "$$($(BIN)/deedbox config --chosen 2>/dev/null | cut -f1)" = embedded ]; then $(MAKE) --silent --no-print-directory $(VENV)/.local; fi
 	@exec $(BIN)/deedbox serve $(ARGS)
 
 test: $(VENV)/.dev  ## The whole gate

@@ -65,12 +65,12 @@ def base_url(name: str, url: str, source: str, *, allow_private: bool = False) -
         )
 
 
-def unknown(what: str, name: str, known: Iterable[str], source: str, setting: str) -> ConfigInvalid:
-    """Return the error for a name that is not one of the known ones, with the nearest and the list."""
+def unknown(what: str, name: str, known: Iterable[str], where: str) -> ConfigInvalid:
+    """Return the error for a name that is not one of the known ones, with the nearest and the list; `where` it stands."""
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]}? " if near else ""
-    return ConfigInvalid(f"{source}: {setting}: there is no {what} {name!r}; {hint}known are {', '.join(known)}")
+    return ConfigInvalid(f"{where}: there is no {what} {name!r}; {hint}known are {', '.join(known)}")
 
 
 def _provider(name: str, provider: ProviderSettings, source: Source) -> None:

@@ -143,7 +143,7 @@ def provider(loaded: Loaded) -> Finding:
         return Finding("model", "bad", sentence)
     if choice.model is None:
         return Finding("model", "bad", f"no model is chosen for {choice.provider}: set model.model")
-    return Finding("model", "good", f"{choice.provider} answers with {choice.model}, since {choice.why}")
+    return Finding("model", "good", f"{choice.provider} is to answer with {choice.model}, since {choice.why}")
 
 
 def embedded(_: Loaded) -> Finding:
@@ -165,7 +165,7 @@ def reach(loaded: Loaded, name: str) -> Finding:
         found = find_local()
         endpoint = found.endpoint() if found else endpoint
     if endpoint is None:
-        raise unknown("provider", name, [each for each in providers.names() if each != EMBEDDED], "--provider", "it")
+        raise unknown("provider", name, [each for each in providers.names() if each != EMBEDDED], "--provider")
     sentence = probe(endpoint)
     return Finding(f"provider {name}", "good" if sentence.startswith(f"{endpoint.name} answers") else "bad", sentence)
 
@@ -179,9 +179,16 @@ def examine(loaded: Loaded, checks: tuple[Check, ...] = CHECKS) -> Iterator[Find
         try:
             yield each(loaded)
         except GatewayError as exc:
-            yield Finding(each.__name__, "bad", str(exc))
+            yield Finding(_title(each), "bad", str(exc))
+        except PermissionError as exc:
+            advice = "be the user that runs the server, or set server.data_dir"
+            yield Finding(_title(each), "bad", f"this user may not look at {exc.filename}: {advice}")
         except Exception as exc:  # noqa: BLE001 - a doctor reports every fault, whatever it is, and goes on
-            yield Finding(each.__name__, "bad", f"the check itself failed with {type(exc).__name__}: {exc}")
+            yield Finding(_title(each), "bad", f"the check itself failed with {type(exc).__name__}: {exc}")
+
+
+def _title(check: Check) -> str:
+    return check.__name__.replace("_", " ")
 
 
 def _lacks_key(endpoint: Endpoint) -> bool:

@@ -101,7 +101,9 @@ class Providers:
         named |= {f"profiles.{name}.provider": profile.provider for name, profile in config.profiles.items()}
         for setting, name in named.items():
             if name is not None and name not in self.names():
-                raise unknown("provider", name, [*self.names(), CUSTOM], self.loaded.source(setting), setting)
+                if name == CUSTOM:
+                    self._check(name)
+                raise unknown("provider", name, [*self.names(), CUSTOM], f"{self.loaded.source(setting)}: {setting}")
         for name in config.providers:
             self._check(name)
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,13 @@ def chat(  # noqa: PLR0913 (one parameter an option)
     model: str | None,
     profile: str | None,
 ) -> None:
-    """Talk with the agent: MESSAGE alone is answered once; without it, each line that is typed or piped in."""
+    """Talk with the agent.
+
+    MESSAGE alone is answered once; without it, each line that is typed or piped in.  Lines that are pasted together are
+    one message.
+    """
+    if message and not " ".join(message).strip():
+        raise click.UsageError("MESSAGE is empty")
     given = {"session_id": session_id, "model": model, "profile": profile}
     request = {name: value for name, value in given.items() if value is not None}
     console = Console(highlight=False, markup=False, emoji=False)
@@ -146,6 +153,8 @@ def _converse(talk: Conversation, lines: Iterator[str], console: Console, *, kee
                 break
             case "/new":
                 talk.new()
+                if keep_on:
+                    console.print("a new session begins with the next message", style="dim")
             case "/help":
                 console.print(HELP)
             case text:
@@ -168,10 +177,12 @@ def _piped() -> Iterator[str]:
 
 
 def _typed(console: Console) -> Iterator[str]:
+    with suppress(ImportError):
+        import readline  # noqa: F401, PLC0415 - lines can then be edited, called back, and pasted together
     console.print(HELP, style="dim")
     while True:
         try:
-            yield console.input("> ")
+            yield input("> ")
         except EOFError:
             console.print()
             return

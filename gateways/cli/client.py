@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import click
 import msgspec
 import requests
 import urllib3
@@ -17,8 +18,12 @@ ENDED = frozenset({"completed", "cancelled", "failed"})
 TERMINAL = frozenset({"run.completed", "run.cancelled", "run.failed"})
 CONNECT_S, ANSWER_S = 3.0, 30.0
 """A stream that brings nothing for `ANSWER_S`, not even a heartbeat (every 10 s), counts as lost."""
-RECONNECTS, PAUSE_S = 20, 0.25
+RECONNECTS, PAUSE_S, NOTICE = 240, 0.25, 8
+"""A server that restarts is waited for, a minute long; after `NOTICE` failures in a row the person is told."""
 CHUNK = 65_536
+UNKNOWN_CALLER = (
+    "this server needs a token: make one with 'deedbox token create NAME', and give it with --token or in DEEDBOX_TOKEN"
+)
 
 
 class Client:
@@ -29,6 +34,7 @@ class Client:
         self._session = requests.Session()
         # A proxy of the environment must not see what is said to a server on this machine.
         self._session.trust_env = False
+        self._met = False
         if token:
             self._session.headers["Authorization"] = f"Bearer {token}"
 
@@ -72,7 +78,7 @@ class Client:
         """Yield a run's events with seq greater than `after` until its end, over cut connections and restarts of the server.
 
         Raises:
-            NoServer: the server stayed away.
+            NoServer: the server stayed away, or was never there.
             ServerSaid: the run is unknown or not the principal's.
         """
         failures = 0
@@ -87,12 +93,20 @@ class Client:
                 if self._ended(run_id, after):
                     return
             except (NoServer, ServerSaid, requests.RequestException, urllib3.exceptions.HTTPError, OSError) as exc:
-                if isinstance(exc, ServerSaid) and exc.status not in COME_BACK:
+                if not self._may_come_back(exc):
                     raise
                 failures += 1
+                if failures == NOTICE:
+                    click.echo("deedbox: the server does not answer; waiting for it", err=True)
                 if failures > RECONNECTS:
-                    raise NoServer(f"the stream of {run_id} broke off at event {after} and the server is gone") from exc
+                    again = f"'deedbox events {run_id} --after {after} --follow' goes on when it is back"
+                    raise NoServer(
+                        f"the stream of {run_id} broke off at event {after} and the server is gone: {again}"
+                    ) from exc
             time.sleep(PAUSE_S)
+
+    def _may_come_back(self, exc: Exception) -> bool:
+        return self._met and not (isinstance(exc, ServerSaid) and exc.status not in COME_BACK)
 
     def _ended(self, run_id: str, after: int) -> bool:
         run = self.get(f"/v1/runs/{run_id}")
@@ -125,6 +139,7 @@ class Client:
             raise NoServer(f"{self._url!r} is no address of a server: write it as http://127.0.0.1:8787") from exc
         except requests.Timeout as exc:
             raise NoServer(f"the server at {self._url} did not answer within {ANSWER_S:.0f} seconds") from exc
+        self._met = True
         if answer.status_code >= requests.codes.bad_request:
             with answer:
                 raise _problem(answer)
@@ -143,5 +158,7 @@ def _problem(answer: requests.Response) -> ServerSaid:
         body = msgspec.json.decode(answer.content, type=dict[str, Any])
     except (msgspec.DecodeError, msgspec.ValidationError):
         return ServerSaid(answer.status_code, "not_json", f"the server answered with status {answer.status_code}")
+    if body.get("code") == "unauthorized" and "Authorization" not in answer.request.headers:
+        return ServerSaid(answer.status_code, "unauthorized", UNKNOWN_CALLER)
     message = body.get("detail") or body.get("title") or f"the server answered with status {answer.status_code}"
     return ServerSaid(answer.status_code, str(body.get("code", "unknown")), str(message))

@@ -26,7 +26,7 @@ COMMANDS = {
     "doctor": "gateways.cli.diagnosis:doctor",
     "policy": "gateways.cli.policy:policy",
 }
-EXIT_UNEXPECTED, EXIT_STORE, EXIT_REFUSED, EXIT_INTERRUPTED = 1, 6, 3, 130
+EXIT_UNEXPECTED, EXIT_USAGE, EXIT_REFUSED, EXIT_STORE, EXIT_INTERRUPTED = 1, 2, 3, 6, 130
 
 
 class Commands(click.Group):
@@ -44,6 +44,14 @@ class Commands(click.Group):
         found: click.Command = getattr(importlib.import_module(module), name)
         return found
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read what comes before the command's name; a wrong option ends it with a sentence."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as exc:
+            _misused(ctx, exc)
+            return []
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; a known error ends it with its sentence and its family's code."""
         try:
@@ -56,6 +64,8 @@ class Commands(click.Group):
             _end(ctx, placed(exc), EXIT_REFUSED)
         except LogError as exc:
             _end(ctx, str(exc), EXIT_STORE)
+        except click.UsageError as exc:
+            _misused(ctx, exc)
         except KeyboardInterrupt:
             _end(ctx, "interrupted", EXIT_INTERRUPTED)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
@@ -66,6 +76,13 @@ class Commands(click.Group):
                 raise
             _end(ctx, f"{type(exc).__name__}: {exc} (set DEEDBOX_TRACEBACK=1 to see where)", EXIT_UNEXPECTED)
         return None
+
+
+def _misused(ctx: click.Context, exc: click.UsageError) -> None:
+    if isinstance(exc, click.exceptions.NoArgsIsHelpError):
+        raise exc
+    path = exc.ctx.command_path if exc.ctx else ctx.command_path
+    _end(ctx, f"{exc.format_message().rstrip('.')}. See '{path} --help'.", EXIT_USAGE)
 
 
 def _end(ctx: click.Context, sentence: str, code: int) -> None:

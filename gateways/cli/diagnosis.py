@@ -18,7 +18,10 @@ MARKS = {"good": ("ok", "green"), "warning": ("note", "yellow"), "bad": ("bad", 
 @click.option("--provider", metavar="NAME", help="Make one tiny real call to this provider, and nothing else.")
 @json_option
 def doctor(config_file: Path | None, data_dir: str | None, provider: str | None, *, as_json: bool) -> None:
-    """Check what the server needs; the exit code is 1 if something is bad."""
+    """Check what the server needs, one sentence each.
+
+    The exit code is 1 if something is bad.
+    """
     loaded = load(config_file, flags={"server.data_dir": ("--data-dir", data_dir)} if data_dir is not None else {})
     bad = False
     for finding in [checks.reach(loaded, provider)] if provider else checks.examine(loaded):

@@ -12,6 +12,7 @@ from gateways.cli.options import client, json_option, server_options, show
 
 SESSION_COLUMNS = ("session_id", "title", "profile", "model", "run_count", "updated_at")
 RUN_COLUMNS = ("run_id", "session_id", "status", "model", "created_at", "finish_reason")
+STATUSES = ("queued", "running", "waiting", "completed", "cancelled", "failed")
 ENVELOPE = frozenset({"run_id", "parent_run_id", "seq", "at", "type"})
 
 
@@ -26,14 +27,16 @@ def sessions(
     """List sessions, newest first."""
     with client(config_file, url, token) as server:
         rows = server.pages("/v1/sessions", limit, platform=platform)
-        show(rows, SESSION_COLUMNS, as_json=as_json, empty="there are no sessions yet: say something with 'deedbox chat'")
+        none_yet = "there are no sessions yet: say something with 'deedbox chat'"
+        empty = f"there are no sessions of the platform {platform}" if platform else none_yet
+        show(rows, SESSION_COLUMNS, as_json=as_json, empty=empty)
 
 
 @click.command()
 @server_options
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1), help="At most so many, newest first.")
 @click.option("--session", "session_id", help="Only runs of this session.")
-@click.option("--status", help="Only runs that are queued, running, waiting, completed, cancelled or failed.")
+@click.option("--status", type=click.Choice(STATUSES), help="Only runs in this state.")
 @json_option
 def runs(  # noqa: PLR0913 (one parameter an option)
     config_file: Path | None,
@@ -69,7 +72,10 @@ def events(  # noqa: PLR0913 (one parameter an option)
     types: str | None,
     as_json: bool,
 ) -> None:
-    """Show the events of a run; with --follow also those that come, over cut connections and restarts of the server."""
+    """Show the events of a run.
+
+    With --follow also those that come, over cut connections and restarts of the server.
+    """
     wanted = frozenset(types.split(",")) if types else frozenset()
     with client(config_file, url, token) as server:
         found = server.follow(run_id, after) if follow else _recorded(server, run_id, after)

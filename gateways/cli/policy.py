@@ -26,7 +26,10 @@ def policy() -> None:
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
 @json_option
 def check(folder: Path, *, as_json: bool) -> None:
-    """Check the policy in DIR as the server would: its manifest, its dialect, its types; nothing is run."""
+    """Check the policy in DIR as the server would.
+
+    Its manifest, its dialect, its types; nothing is run.
+    """
     with contextlib.closing(MontyEngine(workers=1)) as engine:
         bundle = checked(folder, engine)
     names = [module.name for module in bundle.modules]
@@ -40,7 +43,9 @@ def check(folder: Path, *, as_json: bool) -> None:
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
 @json_option
 def transcripts(folder: Path, *, as_json: bool) -> None:
-    """Run recorded answers of providers through the adapters, cut anew in many ways, and report what was lost.
+    """Run recorded answers of providers through the adapters.
+
+    They are cut anew in many ways, and what was lost is reported.
 
     DIR holds `openai_chat.jsonl`, `openai_responses.jsonl` or `anthropic_messages.jsonl`: one answer a line, with `id vendor
     stream status body`.  Leaves with 1 if text, reasoning, calls, usage, a stop reason or an error's class was lost.

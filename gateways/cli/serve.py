@@ -26,7 +26,10 @@ from gateways.config_load import load
 @click.option("--recovery", type=click.Choice(["resume", "fail"]), help="What becomes of runs that a crash cut short.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Diagnostics from there on.")
 def serve(config_file: Path | None, **given: str | None) -> None:
-    """Run the server until SIGTERM or Ctrl-C; SIGUSR1 prints what every thread does."""
+    """Run the server until Ctrl-C or SIGTERM.
+
+    SIGUSR1 prints what every thread does.
+    """
     loaded = load(config_file, flags=_flags(given))
     logs.set_up(loaded.config.server.log_level)
     stop = _stop_on_signals()

@@ -22,7 +22,10 @@ CREDENTIALS = re.compile(r"//[^/@\s]*@")
 @click.option("--chosen", is_flag=True, help="Print only which provider and model the server would use, and why.")
 @json_option
 def config(config_file: Path | None, *, chosen: bool, as_json: bool) -> None:
-    """Show every setting with its effective value and its source; secrets are never shown."""
+    """Show every setting, its value and its source.
+
+    Secrets are never shown.
+    """
     loaded = load(config_file)
     if chosen:
         choice = choose(Providers(loaded, os.environ))

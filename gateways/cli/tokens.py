@@ -41,7 +41,10 @@ def create(
     *,
     as_json: bool,
 ) -> None:
-    """Make a token called NAME and print it: it is shown this once and stored nowhere."""
+    """Make a token called NAME and print it.
+
+    It is shown this once and stored nowhere.
+    """
     secret, record = _file(config_file, data_dir).create(name, scopes or ("read", "run"), SystemClock().now(), principal)
     if as_json:
         shown = {"token": secret, "token_id": record.token_id, "principal": record.principal, "scopes": record.scopes}
@@ -67,7 +70,10 @@ def list_tokens(config_file: Path | None, data_dir: str | None, *, as_json: bool
 @config_option
 @data_dir_option
 def revoke(token_id: str, config_file: Path | None, data_dir: str | None) -> None:
-    """Revoke a token by its id or its name; a running server refuses it from the next request on."""
+    """Revoke a token by its id or its name.
+
+    A running server refuses it from the next request on.
+    """
     if not _file(config_file, data_dir).revoke(token_id):
         raise NoSuchToken(f"there is no token {token_id!r}: 'deedbox token list' shows all")
     click.echo(f"revoked {token_id}")

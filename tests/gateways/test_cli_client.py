@@ -1,6 +1,7 @@
 """The command line against a server that misbehaves: cut streams, foreign answers, nobody there."""
 
 import json
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def deedbox(*arguments: str, **rest: Any) -> Result:
-    return CliRunner().invoke(main, list(arguments), **rest)
+    return CliRunner().invoke(main, list(arguments), prog_name="deedbox", **rest)
 
 
 def test_a_cut_stream_is_taken_up_by_the_last_event_and_nothing_comes_twice() -> None:
@@ -39,9 +40,27 @@ def test_following_an_ended_run_from_its_end_ends() -> None:
         assert list(client.follow("run_1", 3)) == []
 
 
-def test_a_server_that_stays_away_ends_the_stream_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RECONNECTS", 2)
-    with Client("http://127.0.0.1:9") as client, pytest.raises(NoServer, match="the server is gone"):
+def test_a_server_that_goes_is_waited_for_and_then_ends_the_stream_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "RECONNECTS", 10)
+    with ExitStack() as stack:
+        with fake_api(lambda *_: as_stream(STARTED)) as api:
+            client = stack.enter_context(Client(api.url))
+            events = client.follow("run_1")
+            assert next(events) == STARTED
+        with pytest.raises(NoServer, match=r"broke off at event 1 .*'deedbox events run_1 --after 1 --follow'"):
+            list(events)
+    assert capsys.readouterr().err == "deedbox: the server does not answer; waiting for it\n"
+
+
+def test_the_patience_with_a_server_that_restarts_is_longer_than_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert module.RECONNECTS * module.PAUSE_S >= 60
+
+
+def test_a_server_that_was_never_there_is_not_waited_for() -> None:
+    with Client("http://127.0.0.1:9") as client, pytest.raises(NoServer, match="start one with 'deedbox serve'"):
         list(client.follow("run_1"))
 
 
@@ -78,8 +97,10 @@ def test_a_listing_has_columns_and_an_empty_one_says_what_to_do() -> None:
     assert lines[1].split() == ["ses_1", "-", "default", "m", "2", "t"]
     with fake_api(lambda *_: as_json({"data": [], "has_more": False, "next": None})) as api:
         result = deedbox("sessions", "--url", api.url)
+        other = deedbox("sessions", "--platform", "telegram", "--url", api.url)
     assert result.stdout == ""
     assert "deedbox chat" in result.stderr
+    assert other.stderr == "there are no sessions of the platform telegram\n"
 
 
 def test_events_are_shown_by_line_or_as_json_and_by_type() -> None:
@@ -103,6 +124,44 @@ def test_a_problem_becomes_its_sentence_and_its_familys_exit_code(status: int, c
     with fake_api(lambda *_: as_json({"code": "x", "detail": "it is so"}, status)) as api:
         result = deedbox("runs", "--url", api.url)
     assert (result.exit_code, result.stderr) == (code, "deedbox: it is so\n")
+
+
+def test_a_missing_token_is_told_in_words_of_the_command_line() -> None:
+    problem = {"code": "unauthorized", "detail": "This server needs a token: send `Authorization: Bearer TOKEN`."}
+    with fake_api(lambda *_: as_json(problem, 401)) as api:
+        without = deedbox("runs", "--url", api.url)
+        wrong = deedbox("runs", "--url", api.url, "--token", "dbx_1")
+    assert "'deedbox token create NAME'" in without.stderr
+    assert "--token" in without.stderr
+    assert (without.exit_code, wrong.exit_code) == (4, 4)
+    assert wrong.stderr == f"deedbox: {problem['detail']}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nonsense"], "deedbox: No such command 'nonsense'. See 'deedbox --help'."),
+        (["--nonsense"], "deedbox: No such option '--nonsense'. See 'deedbox --help'."),
+        (["events"], "deedbox: Missing argument 'RUN_ID'. See 'deedbox events --help'."),
+        (
+            ["runs", "--status", "done"],
+            "deedbox: Invalid value for '--status': 'done' is not one of 'queued', 'running', "
+            "'waiting', 'completed', 'cancelled', 'failed'. See 'deedbox runs --help'.",
+        ),
+        (["token", "revoke"], "deedbox: Missing argument 'TOKEN_ID'. See 'deedbox token revoke --help'."),
+        (["chat", " "], "deedbox: MESSAGE is empty. See 'deedbox chat --help'."),
+    ],
+)
+def test_a_wrong_command_line_is_one_sentence(arguments: list[str], sentence: str) -> None:
+    result = deedbox(*arguments)
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", sentence + "\n")
+
+
+@pytest.mark.parametrize("arguments", [[], ["token"], ["policy"]])
+def test_the_help_of_a_group_says_of_each_command_in_a_whole_sentence_what_it_does(arguments: list[str]) -> None:
+    shown = deedbox(*arguments, "--help").stdout
+    assert "Commands:" in shown
+    assert "..." not in shown.partition("Commands:")[2]
 
 
 @pytest.mark.parametrize(("status", "says"), [(200, "not a deedbox server"), (502, "status 502")])

@@ -128,6 +128,7 @@ def test_every_secret_is_known_to_the_redactor() -> None:
     [
         ('[model]\nprovider = "opneai"\n', "did you mean openai?"),
         ('[model]\nprovider = "nobody"\n', "known are anthropic, custom, deepseek"),
+        ('[model]\nprovider = "custom"\n', "providers.custom needs base_url"),
         ('[profiles.p]\nprovider = "nobody"\n', "profiles.p.provider"),
         ('[providers.mine]\nadapter = "openai_chat"\n', "providers.mine needs base_url"),
         ("[providers.custom.capabilities]\nsinging = true\n", "singing"),

@@ -131,7 +131,7 @@ def test_one_tiny_call_tells_whether_a_provider_answers() -> None:
 
 
 def test_an_unknown_provider_is_refused_with_the_list() -> None:
-    with pytest.raises(ConfigInvalid, match="did you mean openai"):
+    with pytest.raises(ConfigInvalid, match=r"^--provider: there is no provider 'opneai'; did you mean openai\?"):
         doctor.reach(loaded(), "opneai")
 
 
@@ -146,6 +146,17 @@ def test_a_check_that_fails_itself_is_a_finding_and_the_others_go_on() -> None:
     assert [each.state for each in found] == ["bad", "bad", "good"]
     assert "RuntimeError: oh" in found[0].sentence
     assert found[1].sentence == "this setting is wrong"
+
+
+def test_what_this_user_may_not_look_at_is_told_with_what_to_do() -> None:
+    def locked(_: Loaded) -> Finding:
+        raise PermissionError(13, "Permission denied", "/elsewhere/var")
+
+    (found,) = doctor.examine(loaded(), (locked,))
+    assert (
+        found.sentence
+        == "this user may not look at /elsewhere/var: be the user that runs the server, or set server.data_dir"
+    )
 
 
 def run(*arguments: str) -> Result:
