@@ -178,7 +178,9 @@ def _piped() -> Iterator[str]:
 
 def _typed(console: Console) -> Iterator[str]:
     with suppress(ImportError):
-        import readline  # noqa: F401, PLC0415 - lines can then be edited, called back, and pasted together
+        import readline  # noqa: PLC0415 - not on every machine; with it, lines can be edited and called back
+
+        readline.parse_and_bind("set enable-bracketed-paste on")  # pasted lines stay together; Python turns it off
     console.print(HELP, style="dim")
     while True:
         try:

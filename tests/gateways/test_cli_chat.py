@@ -1,5 +1,9 @@
-"""`deedbox chat`, piped and alone, against a server by script."""
+"""`deedbox chat`, piped, alone and at a terminal, against a server by script."""
 
+import os
+import subprocess
+import sys
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -8,6 +12,7 @@ from click.testing import CliRunner
 from gateways.cli import client as module
 from gateways.cli import main
 from gateways.cli.client import Client
+from tests.docs.tables import ROOT
 from tests.fakes.deedbox_api import Answer, FakeApi, as_json, as_stream, fake_api
 
 
@@ -121,3 +126,23 @@ def test_a_piped_chat_without_a_server_says_so(monkeypatch: pytest.MonkeyPatch) 
     result = CliRunner().invoke(main, ["chat", "--url", "http://127.0.0.1:9"], input="hi\n")
     assert (result.exit_code, result.stdout) == (5, "")
     assert "deedbox serve" in result.stderr
+
+
+def test_lines_that_are_pasted_together_at_a_terminal_are_one_message() -> None:
+    pytest.importorskip("readline")
+    ours, theirs = os.openpty()
+    with fake_api(answering(*TEXT, DONE)) as api, os.fdopen(ours, "r+b", buffering=0) as terminal:
+        command = [sys.executable, "-m", "gateways", "chat", "--url", api.url]
+        environ = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT)}
+        with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environ) as chat:
+            os.close(theirs)
+            shown = b""
+            for awaited, typed in ((b"> ", b"\x1b[200~one\ntwo\x1b[201~\r"), (b"Hello", b"/quit\r")):
+                while awaited not in shown:
+                    shown += terminal.read(4096)
+                terminal.write(typed)
+            with suppress(OSError):  # Linux says so where the other side of a terminal is gone
+                while terminal.read(4096):
+                    pass
+            assert chat.wait(10) == 0
+    assert posted(api) == [{"input": "one\ntwo"}]
