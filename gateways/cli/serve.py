@@ -14,7 +14,11 @@ import click
 from gateways import __version__, logs
 from gateways.cli.options import config_option
 from gateways.compose import serving
-from gateways.config_load import load
+from gateways.config_checks import address
+from gateways.config_load import Loaded, load
+from gateways.http.auth import is_loopback
+from gateways.http.tokens import TokenFile
+from gateways.paths import token_file
 
 
 @click.command()
@@ -38,9 +42,17 @@ def serve(config_file: Path | None, **given: str | None) -> None:
         click.echo(f"data directory {server.data_dir}")
         click.echo(f"model {server.model}")
         sys.stdout.flush()
+        if lacks_token(loaded):
+            click.echo("every request needs a token, and there is none: make one with 'deedbox token create NAME'", err=True)
         stop.wait()
         click.echo("stopping: runs that have not ended are taken up at the next start")
     click.echo("stopped")
+
+
+def lacks_token(loaded: Loaded) -> bool:
+    """Tell whether nobody can use the server: it listens on more than loopback, and no token has been made."""
+    host, _ = address(loaded.config.server.address, loaded.source("server.address"))
+    return not is_loopback(host) and not TokenFile(token_file(Path(loaded.config.server.data_dir))).list()
 
 
 def _flags(given: dict[str, str | None]) -> dict[str, tuple[str, Any]]:

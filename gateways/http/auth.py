@@ -81,7 +81,10 @@ class Gatekeeper:
         if secret is None or (local and secret.lower() in PLACEHOLDERS):
             if local:
                 return LOCAL
-            raise ApiError("unauthorized", "This server needs a token: send `Authorization: Bearer TOKEN`.")
+            raise ApiError(
+                "unauthorized",
+                "This server needs a token: send `Authorization: Bearer TOKEN`; `deedbox token create` makes one.",
+            )
         found = self._tokens.authenticate(secret)
         if found is None:
             raise ApiError("unauthorized", "The token is wrong or was revoked; make one with `deedbox token create`.")

@@ -8,6 +8,8 @@ from click.testing import CliRunner, Result
 
 from gateways import choice
 from gateways.cli import main
+from gateways.cli.serve import lacks_token
+from gateways.config_load import load
 from gateways.http.tokens import TokenFile
 from gateways.paths import token_file
 
@@ -69,6 +71,16 @@ def test_a_token_is_printed_once_and_works_until_it_is_revoked(tmp_path: Path) -
     assert json.loads(listed)["name"] == "phone"
     assert deedbox("token", "revoke", "phone", "--data-dir", str(tmp_path)).exit_code == 0
     assert tokens.authenticate(secret) is None
+
+
+def test_a_server_that_nobody_could_use_is_told_apart(tmp_path: Path) -> None:
+    everywhere = load(
+        None, {}, {"server.address": ("--address", "0.0.0.0:1"), "server.data_dir": ("--data-dir", str(tmp_path))}
+    )
+    near = load(None, {}, {"server.address": ("--address", "localhost:1"), "server.data_dir": ("--data-dir", str(tmp_path))})
+    assert [lacks_token(each) for each in (everywhere, near)] == [True, False]
+    deedbox("token", "create", "phone", "--data-dir", str(tmp_path))
+    assert not lacks_token(everywhere)
 
 
 def test_a_token_may_read_and_run_unless_told_otherwise(tmp_path: Path) -> None:
