@@ -38,12 +38,9 @@ class OpenCalls:
         self._begin(drive, call, effect)
 
     def read_on(self, drive: Drive, halt: Halt) -> None:
-        """Begin to read at once: it changes nothing in the world, and its outcome waits until the step is on record.
-
-        Of a stream that was stopped there is nothing to read.
-        """
+        """Begin to read at once: it changes nothing in the world, and its outcome waits until the step is on record."""
         for act in halt.acts if isinstance(halt, Waiting) else ():
-            if isinstance(act, Call) and act.kind == "read" and act.payload.get("of") not in drive.stopped:
+            if isinstance(act, Call) and act.kind == "read":
                 self.perform(drive, PerformCall(f"ahead-{act.number}", drive.run_id, act.number, act.kind, 1))
 
     def arrive(self, drive: Drive, epoch: int, delivery: Delivery) -> None:

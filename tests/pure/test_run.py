@@ -361,7 +361,7 @@ EMITTED = st.sampled_from(EVENTS)
 
 @st.composite
 def steps(draw: st.DrawFn, run: Run) -> Advance:
-    taken = max([0, *run.calls])
+    taken = 4 * run.steps  # a number is given once, and a step begins at most four calls
     acts: list[Act] = []
     for _ in range(draw(st.integers(0, 4))):
         match draw(st.sampled_from(["emit", "tool", "call", "stop", "answer"])):
@@ -374,7 +374,7 @@ def steps(draw: st.DrawFn, run: Run) -> Advance:
                 taken += 1
                 acts.append(Call(taken, draw(st.sampled_from(["request", "sleep"])), {}, "m:2"))
             case "stop" if taken:
-                acts.append(Stop(draw(st.integers(1, taken)), "m:3"))
+                acts.append(Stop(draw(st.sampled_from([*sorted(run.calls), 1, taken])), "m:3"))
             case _:
                 if not any(isinstance(act, Answered) for act in acts):
                     acts.append(Answered("new_messages", [], "m:4"))
@@ -389,7 +389,7 @@ def steps(draw: st.DrawFn, run: Run) -> Advance:
 
 @st.composite
 def commands(draw: st.DrawFn, run: Run) -> Command:
-    number = draw(st.integers(1, 4))
+    number = draw(st.sampled_from([1, *sorted(run.calls)]))
     outcome: Any = draw(st.sampled_from(["ok", "failed", "cancelled"]))
     others: list[Command] = [
         Begin(STARTED),
