@@ -131,6 +131,9 @@ class Admissions:
             raise Refused("invalid_command", "a message needs at least one part of input")
         if any(message.get("role") not in ROLES for message in inbound.input):
             raise Refused("invalid_command", "input takes messages of the roles user and tool only")
+        for name, value in (inbound.limits or {}).items():
+            if type(value) is not int or value < 0:  # anything else would lift the limit that it replaces
+                raise Refused("invalid_command", f"the limit {name!r} must be a whole number that is not negative")
         size, most = len(canonical(inbound.input)), self._settings.max_input_bytes
         if size > most:
             raise Refused("input_too_large", f"the input has {size} bytes, {most} are allowed (limits.max_input_bytes)")

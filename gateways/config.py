@@ -85,7 +85,7 @@ class ProfileSettings(Section, frozen=True):
     model: str | None = None
     system_prompt: str | None = None
     busy: Literal["queue", "steer"] = "queue"
-    limits: dict[str, Any] = {}
+    limits: dict[str, Annotated[int, msgspec.Meta(ge=0)]] = {}
 
 
 class WorkspaceSettings(Section, frozen=True):

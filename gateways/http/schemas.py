@@ -55,7 +55,7 @@ _RUN_CHOICES: Json = {
     "model": NAME,
     "provider": NAME,
     "provider_options": ANY_OBJECT,
-    "limits": ANY_OBJECT,
+    "limits": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}},
     "on_disconnect": ON_DISCONNECT,
 }
 

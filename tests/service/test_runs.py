@@ -227,6 +227,12 @@ return {"output": message, "finish_reason": "tool_calls", "error": None}
 # --- the script's own doing -------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("value", ["x", None, True, 5.0, 1e300, -1, []])
+def test_a_limit_that_is_no_number_is_refused_and_lifts_none(log: MemoryLog, engine: MontyEngine, value: object) -> None:
+    with running(log, engine, PLAIN, limits={"deadline_ms": 50}) as system, pytest.raises(Refused, match="deadline_ms"):
+        system.say(limits={"deadline_ms": value})
+
+
 def test_the_script_may_stop_its_own_calls(log: MemoryLog, engine: MontyEngine) -> None:
     policy = script(
         f"""

@@ -96,6 +96,8 @@ def test_a_body_that_is_no_json_object_is_told_where_it_breaks(
         ("/v1/runs", {"input": "hi", "session_id": 7}, "invalid_field", "session_id"),
         ("/v1/runs", {"input": "hi", "metadata": []}, "invalid_field", "metadata"),
         ("/v1/runs", {"input": "hi", "limits": "none"}, "invalid_field", "limits"),
+        ("/v1/runs", {"input": "hi", "limits": {"max_turns": None}}, "invalid_field", "limits.max_turns"),
+        (CHAT, TURN | {"limits": {"deadline_ms": "x"}}, "invalid_command", "deadline_ms"),
         ("/v1/runs", {"input": "hi", "on_disconnect": "explode"}, "invalid_field", "continue, cancel"),
         ("/v1/runs", {"input": "hi", "tools": [{"name": "no spaces"}]}, "invalid_field", "tools.0.name"),
         ("/v1/runs", {"inptu": "hi", "input": "hi"}, "unknown_field", "did you mean `input`?"),
