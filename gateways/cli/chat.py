@@ -82,6 +82,8 @@ class Conversation:
                 self._write(f"\n[failed: {event['error']['message']}]", "red")
                 self._write("\n")
             case "run.completed":
+                if event.get("finish_reason") == "length" and self._console.is_terminal:
+                    self._write("\n[cut off: this is as long as an answer may be]", "yellow")
                 self._write("\n")
             case _:
                 pass

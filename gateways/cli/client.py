@@ -1,5 +1,6 @@
 """The command line's HTTP client: one place that speaks to a running server, resumes its streams and reads its problems."""
 
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -97,7 +98,9 @@ class Client:
                     raise
                 failures += 1
                 if failures == NOTICE:
-                    click.echo("deedbox: the server does not answer; waiting for it", err=True)
+                    # At a terminal, half an answer may stand in this line.
+                    line_break = "\n" if sys.stderr.isatty() else ""
+                    click.echo(f"{line_break}deedbox: the server does not answer; waiting for it", err=True)
                 if failures > RECONNECTS:
                     again = f"'deedbox events {run_id} --after {after} --follow' goes on when it is back"
                     raise NoServer(

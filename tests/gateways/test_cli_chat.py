@@ -1,5 +1,6 @@
 """`deedbox chat`, piped, alone and at a terminal, against a server by script."""
 
+import io
 import os
 import subprocess
 import sys
@@ -8,9 +9,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from gateways.cli import client as module
 from gateways.cli import main
+from gateways.cli.chat import Conversation
 from gateways.cli.client import Client
 from tests.docs.tables import ROOT
 from tests.fakes.deedbox_api import Answer, FakeApi, as_json, as_stream, fake_api
@@ -75,6 +78,17 @@ def test_a_discarded_attempt_is_marked_and_its_successor_shown() -> None:
     with fake_api(answering(*events, DONE)) as api:
         shown = CliRunner().invoke(main, ["chat", "hi", "--url", api.url]).stdout
     assert shown == "Ha\n[the answer broke off and starts again]\nHi\n"
+
+
+def test_an_answer_at_its_limit_is_marked_for_people_and_not_for_programs() -> None:
+    cut = event(4, "run.completed", output={}, finish_reason="length")
+    shown = {}
+    for terminal in (True, False):
+        screen = Console(file=io.StringIO(), force_terminal=terminal, color_system=None)
+        with fake_api(answering(*TEXT, cut)) as api, Client(api.url) as server:
+            assert Conversation(server, {}, screen).say("hi")
+        shown[terminal] = screen.file.getvalue()  # type: ignore[attr-defined]
+    assert shown == {True: "Hello\n[cut off: this is as long as an answer may be]\n", False: "Hello\n"}
 
 
 def test_a_failed_run_is_told_and_makes_the_exit_code() -> None:
