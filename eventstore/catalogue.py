@@ -49,6 +49,16 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     price: Json | None = None
 
 
+class Spent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one attempt of an erased run used, so that sums stay right; `position` and `at` are its event's."""
+
+    position: int
+    at: int
+    provider: str | None = None
+    model: str | None = None
+    usage: Usage = Usage()
+
+
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A failure as data: a stable code, a sentence, and the class that the retry policy uses."""
 
@@ -151,6 +161,12 @@ class TurnSettled(Fact, frozen=True, tag="session.turn_settled"):
     run_id: str
     status: Literal["completed", "cancelled", "failed"]
     consumed: tuple[str, ...] = ()
+
+
+class SessionErased(Fact, frozen=True, tag="session.erased"):
+    """The conversation was erased: what came before in this stream has no data any more, and nothing follows."""
+
+    reason: str
 
 
 # --- the run's journal: no seq, not shown unless asked for ------------------------------------
@@ -397,10 +413,15 @@ class RunFailed(Canonical, frozen=True, tag="run.failed"):
 
 
 class Erased(Fact, frozen=True, tag="log.erased"):
-    """The data at these positions was removed on purpose; the chain goes on over its hash."""
+    """The data at these positions was removed on purpose; the chain goes on over its hash.
+
+    `spent`: what the erased attempts used, for the sums of the `owner`; they name neither session nor run.
+    """
 
     positions: tuple[int, ...]
     reason: str
+    owner: str | None = None
+    spent: tuple[Spent, ...] = ()
 
 
 class Folded(Fact, frozen=True, tag="log.folded"):
@@ -409,7 +430,16 @@ class Folded(Fact, frozen=True, tag="log.folded"):
     positions: tuple[int, ...]
 
 
-SessionEvent = SessionCreated | SessionChanged | HistoryGiven | ContextFrozen | MessageReceived | TurnStarted | TurnSettled
+SessionEvent = (
+    SessionCreated
+    | SessionChanged
+    | HistoryGiven
+    | ContextFrozen
+    | MessageReceived
+    | TurnStarted
+    | TurnSettled
+    | SessionErased
+)
 JournalEvent = RunAdmitted | ScriptAdvanced | StreamSealed | NoteTaken | MessageSteered | CancelRequested | RecoveryStarted
 TerminalEvent = RunCompleted | RunCancelled | RunFailed
 CanonicalEvent = (

@@ -48,7 +48,7 @@ GROUPS = (
 )
 _NAMES: dict[Any, str] = {str: "text", int: "integer", bool: "true or false", dict: "object", Any: "any", type(None): "null"}
 _WORDS = {"None": "null", "True": "true", "False": "false", "()": "[]"}
-VALUES = (catalogue.Origin, catalogue.Usage, catalogue.Problem, catalogue.Outcome, catalogue.Step)
+VALUES = (catalogue.Origin, catalogue.Usage, catalogue.Spent, catalogue.Problem, catalogue.Outcome, catalogue.Step)
 
 
 def document() -> str:

@@ -4,6 +4,8 @@
   - CorruptEvent      a stored row is not an event this program knows
 * Unwritten           nothing of the append was written
   - VersionConflict   somebody else wrote first; load again and decide again
+  - SessionMissing    there is no session to erase
+  - SessionBusy       a run of the session to erase has not ended
   - KeyTaken          the owner used this idempotency key for another message
   - StoreFull         the disk is full or read-only; try again when there is space
   - StoreBusy         the writer's queue is full; try again
@@ -55,6 +57,18 @@ class KeyTaken(Unwritten):
     def __init__(self, key: str) -> None:
         super().__init__(f"idempotency key {key!r} is taken")
         self.key = key
+
+
+class SessionMissing(Unwritten):
+    """There is no such session, or it was erased before."""
+
+    code = "session_not_found"
+
+
+class SessionBusy(Unwritten):
+    """A run of the session has not ended, so it cannot be erased."""
+
+    code = "session_busy"
 
 
 class StoreFull(Unwritten):

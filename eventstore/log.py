@@ -7,6 +7,9 @@ from typing import Protocol
 from eventstore.catalogue import Event
 from eventstore.errors import LogError
 
+REMOVALS = "log-removals"
+"""The stream in which the log tells what was removed from it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
@@ -90,7 +93,7 @@ Answer = Committed | Failed
 
 
 class EventLog(Protocol):
-    """Append and read; nothing is ever changed or removed here."""
+    """Append and read; nothing is changed, and nothing removed but by `erase`, which the log itself tells of."""
 
     def append(self, request: Append, answer: Callable[[Answer], None]) -> None:
         """Hand the request to the writer and return at once.
@@ -103,8 +106,24 @@ class EventLog(Protocol):
             StoreError: the log is closed.
         """
 
+    def erase(self, session_id: str, reason: str, at: int) -> tuple[Envelope, ...]:
+        """Remove what a session and its runs said, in one transaction between two others; return what tells of it.
+
+        The events of their streams lose their data; batches, large values that nobody else refers to, and the rows of the
+        projections go.  Two events are recorded: `session.erased` in the session's stream, `log.erased` in `REMOVALS`.
+        Blocks until it is durable, so it is for gateways' threads only; `at` is UTC in microseconds.
+
+        Raises:
+            SessionMissing: there is no such session, or no more.
+            SessionBusy: a run of it has not ended, or the session has not heard of its end.
+            LogError: nothing was removed, or (`StoreError`) nobody knows.
+        """
+
     def read(self, stream: str, after: int = 0) -> Iterator[Envelope]:
-        """Yield the stream's events in order from version `after + 1`, in pages, from any thread."""
+        """Yield the stream's events in order from version `after + 1`, in pages, from any thread.
+
+        Events whose data was removed are left out.
+        """
 
     def batches(self, run_id: str, call: int) -> Iterator[bytes]:
         """Yield the raw batches of a provider stream in order, sealed or not."""

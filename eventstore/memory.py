@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from threading import RLock
 
-from eventstore.catalogue import MessageReceived, SessionCreated
-from eventstore.errors import KeyTaken, Unwritten, VersionConflict
+from eventstore.catalogue import Erased, MessageReceived, SessionCreated, SessionErased
+from eventstore.errors import KeyTaken, SessionBusy, SessionMissing, Unwritten, VersionConflict
 from eventstore.intake import Intake, Prepared, restored
-from eventstore.log import Answer, Append, Committed, Envelope, Failed
-from eventstore.memory_queries import MemoryQueries, MemoryRows
+from eventstore.log import REMOVALS, Answer, Append, Committed, Envelope, Failed, StreamPart
+from eventstore.memory_queries import OPEN, MemoryQueries, MemoryRows
 from eventstore.projections import project
 from eventstore.redaction import Redactor
 from eventstore.writer import CAPACITY, Listener, Writer
@@ -21,15 +21,15 @@ from eventstore.writer import CAPACITY, Listener, Writer
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """An envelope whose event is kept encoded."""
+    """An envelope whose event is kept encoded; `data` None: it was erased."""
 
     bare: Envelope
     tag: str
     schema: int
-    data: bytes
+    data: bytes | None
 
     def envelope(self) -> Envelope:
-        return replace(self.bare, event=restored(self.tag, self.schema, self.data))
+        return replace(self.bare, event=restored(self.tag, self.schema, self.data or b""))
 
 
 class MemoryLog:
@@ -44,7 +44,7 @@ class MemoryLog:
         self._sealed: set[tuple[str, int]] = set()
         self._blobs: dict[str, bytes] = {}
         self._rows = MemoryRows()
-        self.queries = MemoryQueries(self._rows, self._gate, self._page)
+        self.queries = MemoryQueries(self._rows, self._gate, self._page, self._last_seq)
         self._writer = Writer(self._record, capacity=capacity)
 
     def append(self, request: Append, answer: Callable[[Answer], None]) -> None:
@@ -56,11 +56,15 @@ class MemoryLog:
             prepared = exc
         self._writer.append(prepared, answer)
 
+    def erase(self, session_id: str, reason: str, at: int) -> tuple[Envelope, ...]:
+        """See `EventLog.erase`."""
+        return self._writer.do(lambda: self._erase(session_id, reason, at))
+
     def read(self, stream: str, after: int = 0) -> Iterator[Envelope]:
         """See `EventLog.read`."""
         with self._gate:
             stored = self._streams[stream][after:] if stream in self._streams else []
-        return (one.envelope() for one in stored)
+        return (one.envelope() for one in stored if one.data is not None)
 
     def batches(self, run_id: str, call: int) -> Iterator[bytes]:
         """See `EventLog.batches`."""
@@ -88,7 +92,7 @@ class MemoryLog:
     def _rebuild(self) -> None:
         with self._gate:
             self._rows.clear()
-            for stored in self._events:
+            for stored in filter(_is_whole, self._events):
                 project(self._rows, stored.envelope())
 
     def _record(self, requests: Sequence[Prepared]) -> Sequence[Answer]:
@@ -105,7 +109,7 @@ class MemoryLog:
     def _refuse(self, prepared: Prepared) -> None:
         """Look for every reason not to write, so that nothing has to be undone."""
         versions = {part.stream: len(self._streams.get(part.stream, ())) for part, _ in prepared.parts}
-        seqs = {stream: max((one.bare.seq or 0 for one in self._streams.get(stream, ())), default=0) for stream in versions}
+        seqs = {stream: self._last_seq(stream) for stream in versions}
         for part, ready in prepared.parts:
             if versions[part.stream] != part.expected:
                 raise VersionConflict(part.stream, part.expected, versions[part.stream])
@@ -160,7 +164,53 @@ class MemoryLog:
             self._blobs.setdefault(blob.name, blob.data)
         return tuple(envelopes)
 
+    def _erase(self, session_id: str, reason: str, at: int) -> tuple[Envelope, ...]:
+        stream = f"session-{session_id}"
+        with self._gate:
+            owner, runs = self._erasable(session_id)
+            streams = {stream, *(f"run-{run_id}" for run_id in runs)}
+            positions = tuple(one.bare.position for one in self._events if one.bare.stream in streams and _is_whole(one))
+            spent = self._rows.drop(session_id, runs)
+            told = Erased(positions=positions, reason=reason, owner=owner, spent=spent)
+            for position in positions:
+                self._forget(position, told)
+            for place in [place for place in self._batches if place[0] in runs]:
+                del self._batches[place]
+                self._sealed.discard(place)
+            lengths = [len(self._streams.get(name, ())) for name in (stream, REMOVALS)]
+            parts = (
+                StreamPart(stream, lengths[0], (SessionErased(reason=reason),)),
+                StreamPart(REMOVALS, lengths[1], (told,)),
+            )
+            envelopes = self._write(self._intake.prepare(Append(parts, at, stream)))
+        self._writer.publish(envelopes)
+        return envelopes
+
+    def _erasable(self, session_id: str) -> tuple[str, frozenset[str]]:
+        """Return a session's owner and its runs, if it can be erased."""
+        row = self._rows.session(session_id)
+        if row is None:
+            raise SessionMissing("there is no such session")
+        runs = [run for run in self._rows.runs.values() if run.session_id == session_id]
+        if row.active_run_id is not None or any(run.status in OPEN for run in runs):
+            raise SessionBusy("a run of the session has not ended")
+        return row.owner, frozenset(run.run_id for run in runs)
+
+    def _forget(self, position: int, why: Erased) -> None:
+        """Keep of an event where it stood alone; `why` takes its place in the envelope, which is never shown."""
+        stored = self._events[position - 1]
+        gone = replace(stored, bare=replace(stored.bare, event=why), data=None)
+        self._events[position - 1] = self._streams[stored.bare.stream][stored.bare.version - 1] = gone
+
     def _page(self, stream: str | None, after: int) -> Iterator[Envelope]:
         with self._gate:
             stored = self._events[after:] if stream is None else list(self._streams.get(stream, ()))
-        return (one.envelope() for one in stored)
+        return (one.envelope() for one in stored if one.data is not None)
+
+    def _last_seq(self, stream: str) -> int:
+        with self._gate:
+            return max((one.bare.seq or 0 for one in self._streams.get(stream, ())), default=0)
+
+
+def _is_whole(stored: _Stored) -> bool:
+    return stored.data is not None

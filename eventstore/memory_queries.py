@@ -7,7 +7,7 @@ from itertools import islice
 from threading import RLock
 from typing import Any
 
-from eventstore.catalogue import Event
+from eventstore.catalogue import Event, Spent
 from eventstore.errors import KeyTaken
 from eventstore.log import Envelope
 from eventstore.projections import Attempt, Place, Run, Session
@@ -15,7 +15,8 @@ from eventstore.queries import KeyRow, MessageRow, RunRow, SessionRow
 from eventstore.views import message_row, run_row, session_row
 
 PAGE = 256
-_OPEN = frozenset({"queued", "running", "waiting"})
+OPEN = frozenset({"queued", "running", "waiting"})
+"""The states of a run that has not ended."""
 _TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
@@ -28,6 +29,21 @@ class MemoryRows:
         self.places: dict[str, list[Place]] = defaultdict(list)
         self.attempts: list[Attempt] = []
         self.keys: dict[tuple[str, str], KeyRow] = {}
+
+    def drop(self, session_id: str, runs: frozenset[str]) -> tuple[Spent, ...]:
+        """Take a session and its runs out; return what they used, by position."""
+        used = [one for one in self.attempts if one.run_id in runs]
+        self.attempts[:] = [one for one in self.attempts if one.run_id not in runs]
+        del self.sessions[session_id]
+        self.places.pop(session_id, None)
+        for run_id in runs:
+            del self.runs[run_id]
+        for place in [place for place, row in self.keys.items() if row.session_id == session_id]:
+            del self.keys[place]
+        used.sort(key=lambda one: one.position)
+        return tuple(
+            Spent(position=one.position, at=one.at, provider=one.provider, model=one.model, usage=one.usage) for one in used
+        )
 
     def clear(self) -> None:
         """Forget everything."""
@@ -70,10 +86,20 @@ class MemoryRows:
 
 
 class MemoryQueries:
-    """Keeps `Queries`; `page(stream, after)` gives the events of the log after a position, or all of one stream."""
+    """Keeps `Queries`.
 
-    def __init__(self, rows: MemoryRows, gate: RLock, page: Callable[[str | None, int], Iterator[Envelope]]) -> None:
-        self._rows, self._gate, self._page = rows, gate, page
+    `page(stream, after)` gives the events of the log after a position, or all of one stream; `last_seq(stream)` where the
+    canonical events of a stream stand.
+    """
+
+    def __init__(
+        self,
+        rows: MemoryRows,
+        gate: RLock,
+        page: Callable[[str | None, int], Iterator[Envelope]],
+        last_seq: Callable[[str], int],
+    ) -> None:
+        self._rows, self._gate, self._page, self._last_seq = rows, gate, page, last_seq
 
     def session(self, owner: str | None, session_id: str) -> SessionRow | None:
         """See `Queries.session`."""
@@ -137,7 +163,7 @@ class MemoryQueries:
     def unfinished(self) -> Iterator[RunRow]:
         """See `Queries.unfinished`."""
         with self._gate:
-            rows = [row for row in self._rows.runs.values() if row.status in _OPEN]
+            rows = [row for row in self._rows.runs.values() if row.status in OPEN]
         return map(self._run, rows)
 
     def events(
@@ -176,14 +202,13 @@ class MemoryQueries:
             counted: dict[str, int] = {"sessions": len(self._rows.sessions)}
             for row in self._rows.runs.values():
                 counted[f"runs.{row.status}"] = counted.get(f"runs.{row.status}", 0) + 1
-        return {**counted, "events": sum(1 for _ in self._page(None, 0)), "database_bytes": 0}
+        return {**counted, "events": max((one.position for one in self._page(None, 0)), default=0), "database_bytes": 0}
 
     def close(self) -> None:
         """Nothing has to be closed."""
 
     def _run(self, row: Run) -> RunRow:
-        last = max((one.seq or 0 for one in self._page(f"run-{row.run_id}", 0)), default=0)
-        return run_row(row, last, None if row.ended is None else self._at(row.ended).event)
+        return run_row(row, self._last_seq(f"run-{row.run_id}"), None if row.ended is None else self._at(row.ended).event)
 
     def _at(self, position: int) -> Envelope:
         return next(self._page(None, position - 1))

@@ -13,6 +13,7 @@ from eventstore.catalogue import (
     ApprovalRequired,
     ApprovalResolved,
     CancelRequested,
+    Erased,
     Event,
     Json,
     MessageReceived,
@@ -102,10 +103,10 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """What one model request used."""
+    """What one model request used; `run_id` None: its run was erased."""
 
     position: int
-    run_id: str
+    run_id: str | None
     owner: str
     at: int
     attempt: int
@@ -155,6 +156,8 @@ def project(rows: Rows, envelope: Envelope) -> None:
             _project_session(rows, name, envelope)
         case "run":
             _project_run(rows, name, envelope)
+        case "log" if isinstance(envelope.event, Erased):
+            _project_spent(rows, envelope.event)
         case _:
             pass
 
@@ -233,6 +236,12 @@ def _ended(row: Run, event: RunCompleted | RunCancelled | RunFailed) -> Run:
             return replace(row, status="cancelled", cancel_reason=reason)
         case RunFailed():
             return replace(row, status="failed")
+
+
+def _project_spent(rows: Rows, event: Erased) -> None:
+    """Keep what an erased session used, in the sums of its owner alone."""
+    for one in event.spent:
+        rows.add_attempt(Attempt(one.position, None, event.owner or "", one.at, 0, one.provider, one.model, one.usage))
 
 
 def _project_session(rows: Rows, session_id: str, envelope: Envelope) -> None:

@@ -104,6 +104,11 @@ class Writer:
             raise errors[0]
         return results[0]
 
+    def publish(self, envelopes: tuple[Envelope, ...]) -> None:
+        """Tell the listeners what is durable now; on the writer's thread only."""
+        for listener in self._listeners if envelopes else ():
+            _call(listener, envelopes)
+
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """See `EventLog.subscribe`."""
         with self._gate:
@@ -164,9 +169,7 @@ class Writer:
             if isinstance(answer, Committed):
                 envelopes += answer.envelopes
             _call(wish.answer, answer)
-        if envelopes:
-            for listener in self._listeners:
-                _call(listener, tuple(envelopes))
+        self.publish(tuple(envelopes))
         self._settle()
 
 

@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from eventstore.catalogue import SessionErased
 from eventstore.chain import Fault, check
 from eventstore.errors import CorruptEvent, LogError, StoreBusy, StoreError, StoreFull, Unwritten
 from eventstore.intake import Intake, Prepared
-from eventstore.log import Answer, Append, Committed, Envelope, Failed
+from eventstore.log import REMOVALS, Answer, Append, Committed, Envelope, Failed, StreamPart
 from eventstore.redaction import Redactor
-from eventstore.sqlite import blobs
+from eventstore.sqlite import blobs, erasing
 from eventstore.sqlite.reading import Reader
 from eventstore.sqlite.recording import Recorder
-from eventstore.sqlite.schema import BUSY_MS, PROJECTIONS, open_for_writing
+from eventstore.sqlite.schema import PROJECTIONS, open_for_writing
+from eventstore.sqlite.traces import PATIENCE_MS, Traces, checkpoint
 from eventstore.values import references
 from eventstore.writer import CAPACITY, Listener, Writer
 
@@ -69,6 +71,8 @@ class SqliteLog:
         self._name_of = name_of
         self._data_version = 0
         self._checkpoint_above = PASSIVE_BYTES
+        self._traces = Traces(self._db)
+        self._traces.remove()
         self._writer = Writer(self._record, self._settle, capacity)
 
     def append(self, request: Append, answer: Callable[[Answer], None]) -> None:
@@ -79,6 +83,10 @@ class SqliteLog:
         except Unwritten as exc:
             prepared = exc
         self._writer.append(prepared, answer)
+
+    def erase(self, session_id: str, reason: str, at: int) -> tuple[Envelope, ...]:
+        """See `EventLog.erase`.  What was erased is overwritten in the files too, as `traces` says."""
+        return self._writer.do(lambda: self._erase(session_id, reason, at))
 
     def read(self, stream: str, after: int = 0) -> Iterator[Envelope]:
         """See `EventLog.read`.  Events whose data was removed are left out."""
@@ -108,8 +116,9 @@ class SqliteLog:
         """See `EventLog.close`; the write-ahead log is copied back and removed."""
         self._writer.close()
         self.reader.close()
+        self._traces.remove(last=True)
         with suppress(sqlite3.Error):  # on a full disk it stays, and the next start takes it up
-            self._checkpoint("truncate")
+            checkpoint(self._db, "truncate", 200)
         self._db.close()
 
     def _keeps(self, data: bytes) -> bool:
@@ -172,23 +181,47 @@ class SqliteLog:
             with suppress(sqlite3.Error):  # SQLite has rolled back by itself where it could not go on
                 self._db.execute("rollback")
 
+    def _erase(self, session_id: str, reason: str, at: int) -> tuple[Envelope, ...]:
+        try:
+            self._db.execute("begin immediate")
+            self._recorder.forget()
+            doomed = erasing.find(self._db, session_id, reason)
+            erasing.remove(self._db, doomed)
+            envelopes = self._recorder.record(self._told(f"session-{session_id}", doomed, at))
+            self._recorder.accept()
+            self._recorder.flush()
+            self._traces.note()
+            self._commit(self._db)
+        except BaseException as exc:
+            self._undo()
+            raise translated(exc) if isinstance(exc, sqlite3.Error) else exc from exc
+        self._recorder.committed()
+        self._traces.remove(PATIENCE_MS)
+        self._writer.publish(envelopes)
+        return envelopes
+
+    def _told(self, stream: str, doomed: erasing.Doomed, at: int) -> Prepared:
+        """Return the append that tells of an erasure."""
+        erased = SessionErased(reason=doomed.explained.reason)
+        removals = self._db.execute(
+            "select coalesce(max(version), 0) from events where stream = (select id from streams where name = ?)",
+            (REMOVALS,),
+        ).fetchone()[0]
+        parts = (StreamPart(stream, doomed.version, (erased,)), StreamPart(REMOVALS, removals, (doomed.explained,)))
+        return self._intake.prepare(Append(parts, at, stream))
+
     def _settle(self) -> None:
         """Copy the write-ahead log back when it has grown, after everybody has been answered."""
+        self._traces.remove()
         with suppress(OSError, sqlite3.Error):  # a later transaction tries again; what is committed is safe where it is
             if (size := self._wal_bytes()) > self._checkpoint_above:
-                self._checkpoint("truncate" if size > TRUNCATE_BYTES else "passive")
+                # A reader that takes long must not hold up the appends.
+                checkpoint(self._db, "truncate" if size > TRUNCATE_BYTES else "passive", 200)
                 # Where a reader was in the way, the file is as long as before: not to be tried again at once.
                 self._checkpoint_above = self._wal_bytes() + PASSIVE_BYTES
 
     def _wal_bytes(self) -> int:
         return os.stat(f"{self._path}-wal").st_size  # noqa: PTH116 - looked at, never opened
-
-    def _checkpoint(self, mode: str) -> None:
-        self._db.execute("pragma busy_timeout = 200")  # a reader that takes long must not hold up the appends
-        try:
-            self._db.execute(f"pragma wal_checkpoint({mode})").fetchall()
-        finally:
-            self._db.execute(f"pragma busy_timeout = {BUSY_MS}")
 
     def _rebuild(self) -> None:
         try:

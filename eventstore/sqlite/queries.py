@@ -171,7 +171,7 @@ class SqliteQueries:
         return {envelope.position: envelope.event for envelope in self._envelopes(rows)}
 
     def _envelopes(self, rows: list[Row]) -> list[Envelope]:
-        return [self._reader.envelope(row) for row in rows]
+        return list(self._reader.envelopes(rows))
 
 
 def open_queries(path: Path) -> SqliteQueries:

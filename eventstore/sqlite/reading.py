@@ -6,7 +6,7 @@ works with the rows, and a slow reader never holds the write-ahead log.
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import LifoQueue
@@ -102,9 +102,7 @@ class Reader:
         number = self.stream_id(name)
         while number is not None:
             page = self.page("e.stream = ? and e.version > ? order by e.version", (number, after))
-            for row in page:
-                if row[10] is not None:
-                    yield self.envelope(row)
+            yield from self.envelopes(row for row in page if row[10] is not None)
             if len(page) < PAGE:
                 return
             after = page[-1][2]
@@ -139,6 +137,19 @@ class Reader:
             if len(page) < PAGE:
                 return
             after = page[-1][0]
+
+    def envelopes(self, rows: Iterable[Row]) -> Iterator[Envelope]:
+        """Yield the envelopes of rows that had their data; what was erased since they were read is left out.
+
+        Raises:
+            CorruptEvent: a row is not an event of this program.
+        """
+        for row in rows:
+            try:
+                yield self.envelope(row)
+            except CorruptEvent:
+                if self.row("select data is null from events where position = ?", (row[0],)) != (1,):
+                    raise
 
     def envelope(self, row: Row) -> Envelope:
         """Return the envelope of a row that has its data, large values put back."""

@@ -67,7 +67,8 @@ class SqlRows:
     def add_attempt(self, attempt: Attempt) -> None:
         """See `Rows.add_attempt`."""
         used = attempt.usage
-        where = (attempt.position, self._stream_id(f"run-{attempt.run_id}"), attempt.owner, attempt.at, attempt.attempt)
+        run = 0 if attempt.run_id is None else self._stream_id(f"run-{attempt.run_id}")
+        where = (attempt.position, run, attempt.owner, attempt.at, attempt.attempt)
         tokens = (used.input_tokens, used.output_tokens, used.cached_tokens, used.cache_write_tokens, used.reasoning_tokens)
         row = (*where, attempt.provider, attempt.model, *tokens, used.cost_micros)
         self._db.execute(f"insert into attempts values ({_marks(len(row))})", row)

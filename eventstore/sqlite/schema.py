@@ -120,7 +120,9 @@ def open_for_writing(path: Path, random: Callable[[int], bytes]) -> tuple[sqlite
             db.execute("select 1 from sqlite_master").fetchone()  # makes the file, before its companions copy its mode
             os.chmod(path, 0o600)  # noqa: PTH101 - as in the module's other calls, the file is never opened here
             _refuse_newer(db, path)
-            for setting in ("journal_mode = wal", "synchronous = full", "wal_autocheckpoint = 0", "cache_size = -16000"):
+            # Pages that are given free must not keep what was on them: it may have to be erased later.
+            settings = ("journal_mode = wal", "synchronous = full", "wal_autocheckpoint = 0", "secure_delete = on")
+            for setting in (*settings, "cache_size = -16000"):
                 db.execute(f"pragma {setting}")
             migrate(db)
             return db, _blob_key(db, random)

@@ -36,7 +36,7 @@ from eventstore.catalogue import (
     TurnStarted,
     Usage,
 )
-from eventstore.log import Batch, NamedBlob, Seal
+from eventstore.log import REMOVALS, Batch, NamedBlob, Seal
 from eventstore.memory import MemoryLog
 from eventstore.sqlite import SqliteLog, SqliteQueries
 from tests.contract.tables import dump
@@ -156,6 +156,17 @@ class LogsAgree(RuleBasedStateMachine):
     def name_a_blob(self, name: str, data: str) -> None:
         self.send(Append((), self.now, "a", blobs=(NamedBlob(name, data.encode(errors="replace")),)))
 
+    @rule(session=IDS)
+    def erase(self, session: str) -> None:
+        answers: list[list[Any]] = []
+        for one in self.both:
+            try:
+                answers.append(list(one.log.erase(session, f"for {SECRET}", self.now)))
+            except Unwritten as exc:
+                answers.append([exc.code])
+        assert answers[0] == answers[1]
+        self.versions[f"session-{session}"] += len(answers[0]) > 1
+
     @rule()
     def sleep_until_tomorrow(self) -> None:
         self.now += DAY
@@ -186,7 +197,7 @@ class LogsAgree(RuleBasedStateMachine):
 
     def answers(self, one: Both) -> list[Any]:
         log, queries = one.log, one.queries
-        found: list[Any] = [list(log.read(stream)) for stream in self.versions]
+        found: list[Any] = [list(log.read(stream)) for stream in (*self.versions, REMOVALS)]
         found += [list(log.batches(run, call)) for run in "12" for call in (1, 2)] + [log.blob(name) for name in "12"]
         found += [queries.log(limit=100), queries.usage(None), queries.usage("ann", since=NOON + DAY)]
         for run in "12":

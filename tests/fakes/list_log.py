@@ -74,6 +74,9 @@ class ListLog:
                 written.append(envelope)
         return Committed(tuple(written))
 
+    def erase(self, session_id: str, reason: str, at: int) -> tuple[Envelope, ...]:
+        raise NotImplementedError
+
     def read(self, stream: str, after: int = 0) -> Iterator[Envelope]:
         with self._lock:
             self.reads += 1

@@ -76,6 +76,9 @@ class FailingLog:
         else:
             threading.Thread(target=answer, args=(Failed(self._error),), daemon=True).start()
 
+    def erase(self, session_id: str, reason: str, at: int) -> tuple[Envelope, ...]:
+        return self._log.erase(session_id, reason, at)
+
     def read(self, stream: str, after: int = 0) -> Iterator[Envelope]:
         return self._log.read(stream, after)
 

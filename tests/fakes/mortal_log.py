@@ -31,6 +31,9 @@ class MortalLog:
         else:
             self._inner.append(Append((), request.at, "nobody"), lambda _answer: self.died.set())
 
+    def erase(self, session_id: str, reason: str, at: int) -> tuple[Envelope, ...]:
+        return self._inner.erase(session_id, reason, at)
+
     def read(self, stream: str, after: int = 0) -> Iterator[Envelope]:
         return self._inner.read(stream, after)
 
