@@ -82,13 +82,8 @@ def disk(loaded: Loaded) -> Finding:
 
 def lock(loaded: Loaded) -> Finding:
     """Tell whether a server holds the data directory."""
-    folder = Path(loaded.config.server.data_dir)
-    if folder.is_dir():
-        try:
-            Lock(folder, "a doctor that looks").close()
-        except AlreadyServed as held:
-            return Finding("lock", "warning", str(held))
-    return Finding("lock", "good", "no server holds the data directory")
+    holder = _holder(loaded)
+    return Finding("lock", "warning", holder) if holder else Finding("lock", "good", "no server holds the data directory")
 
 
 def port(loaded: Loaded) -> Finding:
@@ -100,6 +95,8 @@ def port(loaded: Loaded) -> Finding:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind((host, number))
     except OSError as exc:
+        if f"http://{host}:{number};" in (_holder(loaded) or ""):
+            return Finding("address", "good", f"{host}:{number} is where the server of this data directory listens")
         sentence = f"{host}:{number} cannot be listened on ({exc.strerror}): stop what does, or set server.address"
         return Finding("address", "warning", sentence)
     return Finding("address", "good", f"{host}:{number} is free")
@@ -185,6 +182,16 @@ def examine(loaded: Loaded, checks: tuple[Check, ...] = CHECKS) -> Iterator[Find
             yield Finding(_title(each), "bad", f"this user may not look at {exc.filename}: {advice}")
         except Exception as exc:  # noqa: BLE001 - a doctor reports every fault, whatever it is, and goes on
             yield Finding(_title(each), "bad", f"the check itself failed with {type(exc).__name__}: {exc}")
+
+
+def _holder(loaded: Loaded) -> str | None:
+    folder = Path(loaded.config.server.data_dir)
+    if folder.is_dir():
+        try:
+            Lock(folder, "a doctor that looks").close()
+        except AlreadyServed as held:
+            return str(held)
+    return None
 
 
 def _title(check: Check) -> str:

@@ -72,6 +72,14 @@ def test_a_taken_port_is_told() -> None:
     assert doctor.port(loaded(server__address=f"127.0.0.1:{number}")).state == "good"
 
 
+def test_the_port_of_the_server_that_runs_is_no_fault(tmp_path: Path) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        number = taken.getsockname()[1]
+        with closing(Lock(tmp_path, f"serving http://127.0.0.1:{number}")):
+            found = doctor.port(loaded(server__address=f"127.0.0.1:{number}", server__data_dir=str(tmp_path)))
+    assert found.state == "good"
+
+
 def test_little_space_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor.disk(loaded()).state in ("good", "warning")
     monkeypatch.setattr(doctor, "LITTLE_SPACE", 1 << 62)
