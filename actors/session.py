@@ -62,6 +62,7 @@ class Session:
     queue: tuple[str, ...] = ()
     steering: Mapping[str, MessageReceived] = field(default_factory=dict)
     seen: tuple[Seen, ...] = ()
+    erased: bool = False
 
     @property
     def basis(self) -> Basis:
@@ -77,6 +78,8 @@ def decide(session: Session, command: Command) -> Sequence[SessionEvent]:
     match command:
         case Wake() | Recover():
             return ()
+        case CreateSession() | ReceiveMessage() | ChangeSession() if session.erased:
+            raise Refused("session_erased", "the session was erased")
         case CreateSession():
             return _create(session, command)
         case ReceiveMessage():
@@ -115,6 +118,8 @@ def evolve(session: Session, event: SessionEvent) -> Session:
         case log.TurnStarted():
             queue = tuple(run_id for run_id in session.queue if run_id != event.run_id)
             return replace(session, turn=event.run_id, queue=queue)
+        case log.SessionErased():
+            return replace(Session(), erased=True)
         case log.TurnSettled():
             if session.turn == event.run_id:
                 return replace(session, turn=None, steering={})
