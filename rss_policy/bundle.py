@@ -69,8 +69,10 @@ def read_folder(folder: Path) -> dict[str, str]:
     """Read the manifest and all modules of a folder, by relative path.
 
     Raises:
-        BundleRefused: there is no manifest, or a file cannot be read as UTF-8.
+        BundleRefused: there is no such folder or no manifest in it, or a file cannot be read as UTF-8.
     """
+    if not folder.is_dir():
+        raise BundleRefused(f"there is no folder {folder}")
     if not (folder / MANIFEST_PATH).is_file():
         raise BundleRefused(f"{folder} has no {MANIFEST_PATH}")
     paths = [folder / MANIFEST_PATH, *sorted(folder.rglob(f"*{SUFFIX}"))]

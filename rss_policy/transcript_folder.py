@@ -44,8 +44,10 @@ def check_folder(folder: Path, frames: Callable[[], Frames]) -> Iterator[tuple[s
     `frames` makes a parser of server-sent events.  Takes about a second for a hundred recordings.
 
     Raises:
-        RecordingsRefused: the folder holds no such file, or a line is no recording.
+        RecordingsRefused: there is no such folder, it holds no such file, or a line is no recording.
     """
+    if not folder.is_dir():
+        raise RecordingsRefused(f"there is no folder {folder}")
     found = [name for name in PROTOCOLS if (folder / f"{name}.jsonl").is_file()]
     if not found:
         raise RecordingsRefused(f"{folder} holds none of {', '.join(f'{name}.jsonl' for name in PROTOCOLS)}")

@@ -131,6 +131,12 @@ def test_a_folder_without_a_manifest_is_no_policy() -> None:
     assert "has no policy.toml" in deedbox("policy", "check", ".").stderr
 
 
+@pytest.mark.parametrize("command", ["check", "transcripts"])
+def test_a_folder_that_does_not_exist_is_told_apart_from_one_that_lacks_a_file(command: str) -> None:
+    result = deedbox("policy", command, "nope")
+    assert (result.exit_code, result.stderr) == (3, "deedbox: there is no folder nope\n")
+
+
 def test_help_lists_every_command_and_the_version_is_told() -> None:
     shown = deedbox("--help").stdout
     assert all(name in shown for name in ("serve", "chat", "doctor"))
