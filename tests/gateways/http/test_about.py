@@ -49,6 +49,7 @@ def test_metrics_tell_of_requests_runs_events_streams_and_what_the_root_adds(sit
         assert line in text, text
     assert "deedbox_events_total 1" in text
     assert "unknown" not in text
+    assert "_created" not in text
 
 
 def test_metrics_survive_a_dropped_socket_for_they_come_from_the_log(site: Site) -> None:
