@@ -15,7 +15,7 @@ from llm.adapters import LLM_ADAPTERS
 from llm.gate import GATE_GROUP_LIMIT, gate_check
 from llm.types import Json, dict_of, list_of, message_calls, message_text, text_of
 
-DEFAULT_MAX_TURNS = 64
+DEFAULT_MAX_TURNS = 50
 
 
 async def run(context: dict[str, Any]) -> dict[str, Any]:
