@@ -8,24 +8,28 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Literal
 
 from eventstore.errors import AlreadyServed
 from eventstore.lock import Lock
-from gateways.choice import choose
+from gateways.choice import choose, default_model
 from gateways.config_checks import address, unknown
 from gateways.config_load import Loaded
 from gateways.embedded.local import find_local
 from gateways.embedded.weights import missing
 from gateways.errors import GatewayError
-from gateways.provider.probe import probe
+from gateways.provider.probe import listing
 from gateways.provider.settings import Endpoint
 from gateways.providers import EMBEDDED, LOCAL, Providers
+from gateways.trial import attempt
+from gateways.verdict import verdict
 from rss_policy.engine import MontyEngine
 from rss_policy.errors import ScriptError
+from rss_policy.profiles import ProviderProfile, adapter_of
 from rss_policy.shelf import check
 
 State = Literal["good", "warning", "bad"]
@@ -151,20 +155,33 @@ def embedded(_: Loaded) -> Finding:
 
 
 def reach(loaded: Loaded, name: str) -> Finding:
-    """Make one tiny real call to a provider and tell how it went.
+    """Have a provider's model answer one tiny run and tell how it went; nothing is recorded.
 
     Raises:
         ConfigInvalid: there is no such provider, or it cannot be used.
     """
+    if name == EMBEDDED:
+        return embedded(loaded)
     providers = Providers(loaded, os.environ)
-    endpoint = providers.endpoint(name)
+    endpoint, profile = providers.endpoint(name), providers.profile(name)
     if name == LOCAL and name not in loaded.config.providers:
         found = find_local()
-        endpoint = found.endpoint() if found else endpoint
-    if endpoint is None:
+        endpoint = replace(found.endpoint(), name=name) if found else endpoint
+    if endpoint is None or profile is None:
         raise unknown("provider", name, [each for each in providers.names() if each != EMBEDDED], "--provider")
-    sentence = probe(endpoint)
-    return Finding(f"provider {name}", "good" if sentence.startswith(f"{endpoint.name} answers") else "bad", sentence)
+    if _lacks_key(endpoint):
+        variable = profile.api_key_env or f"providers.{name}.api_key_env"
+        return Finding(f"provider {name}", "bad", f"{name} has no key: set {variable}")
+    model = _asked_model(loaded, profile)
+    if model is None:
+        listed = listing(endpoint)
+        if not listed.models:
+            advice = f"no model is chosen for {name}: set providers.{name}.default_model"
+            return Finding(f"provider {name}", "bad", listed.problem or advice)
+        model = listed.models[0]
+    trial = attempt(providers, endpoint, model)
+    good, sentence = verdict(endpoint, adapter_of(profile, model), model, trial, partial(listing, endpoint))
+    return Finding(f"provider {name}", "good" if good else "bad", sentence)
 
 
 CHECKS: tuple[Check, ...] = (python, sqlite, engine, data_dir, disk, lock, port, provider, embedded)
@@ -196,6 +213,13 @@ def _holder(loaded: Loaded) -> str | None:
 
 def _title(check: Check) -> str:
     return check.__name__.replace("_", " ")
+
+
+def _asked_model(loaded: Loaded, profile: ProviderProfile) -> str | None:
+    """Return the model that the server would ask this provider for, if the configuration or its profile names one."""
+    config = loaded.config
+    usual = config.model.provider or next(iter(config.providers), None)
+    return (config.model.model if usual == profile.name else None) or default_model(profile)
 
 
 def _lacks_key(endpoint: Endpoint) -> bool:

@@ -160,6 +160,12 @@ def overlaid(name: str, settings: Mapping[str, Any]) -> ProviderProfile:
         raise ProfileRefused(f"providers.{name}: {fault}") from None
 
 
+def adapter_of(profile: ProviderProfile, model: str | None) -> Adapter:
+    """Return the protocol that a model is asked by: its own where it has one, else its provider's."""
+    about = profile.models.get(model) if model is not None else None
+    return (about.adapter if about is not None else None) or profile.adapter
+
+
 def describe(profile: ProviderProfile) -> dict[str, Any]:
     """Return what a script may know of a provider: no endpoint, no headers, no secret."""
     models = msgspec.to_builtins(profile.models)

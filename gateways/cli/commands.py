@@ -21,6 +21,7 @@ COMMANDS = {
     "sessions": "gateways.cli.listings:sessions",
     "runs": "gateways.cli.listings:runs",
     "events": "gateways.cli.listings:events",
+    "models": "gateways.cli.models:models",
     "token": "gateways.cli.tokens:token",
     "config": "gateways.cli.settings:config",
     "doctor": "gateways.cli.diagnosis:doctor",

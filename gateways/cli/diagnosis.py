@@ -15,7 +15,7 @@ MARKS = {"good": ("ok", "green"), "warning": ("note", "yellow"), "bad": ("bad", 
 @click.command()
 @config_option
 @data_dir_option
-@click.option("--provider", metavar="NAME", help="Make one tiny real call to this provider, and nothing else.")
+@click.option("--provider", metavar="NAME", help="Have this provider's model answer one tiny run, and check nothing else.")
 @json_option
 def doctor(config_file: Path | None, data_dir: str | None, provider: str | None, *, as_json: bool) -> None:
     """Check what the server needs, one sentence each.

@@ -45,5 +45,5 @@ def test_nothing_is_documented_that_is_not_a_command() -> None:
 
 
 def test_every_listing_can_be_read_by_a_program() -> None:
-    listing = ("sessions", "runs", "events", "token list", "config", "doctor")
+    listing = ("sessions", "runs", "events", "models", "token list", "config", "doctor")
     assert all("--json" in TABLE[f"deedbox {name}"] for name in listing)

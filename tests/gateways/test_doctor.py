@@ -16,7 +16,6 @@ from gateways.cli import main
 from gateways.config_load import Loaded, load
 from gateways.doctor import Finding
 from gateways.errors import ConfigInvalid
-from tests.fakes.deedbox_api import as_json, fake_api
 
 
 @pytest.fixture(autouse=True)
@@ -126,21 +125,6 @@ def test_without_key_and_server_the_embedded_model_is_needed(monkeypatch: pytest
     monkeypatch.setattr(doctor, "missing", lambda: None)
     assert doctor.provider(loaded()).state == "good"
     assert "it is installed" in doctor.embedded(loaded()).sentence
-
-
-def test_one_tiny_call_tells_whether_a_provider_answers() -> None:
-    with fake_api(lambda *_: as_json({"data": [{"id": "m"}]})) as api:
-        found = doctor.reach(from_file(f'[providers.custom]\nbase_url = "{api.url}/v1"\n'), "custom")
-        assert [path for _, path, _, _ in api.asked] == ["/v1/models"]
-    assert found == Finding("provider custom", "good", "custom answers (1 models).")
-    with fake_api(lambda *_: as_json({"error": "no"}, 401)) as api:
-        found = doctor.reach(from_file(f'[providers.custom]\nbase_url = "{api.url}/v1"\n'), "custom")
-    assert (found.state, "does not accept the secret" in found.sentence) == ("bad", True)
-
-
-def test_an_unknown_provider_is_refused_with_the_list() -> None:
-    with pytest.raises(ConfigInvalid, match=r"^--provider: there is no provider 'opneai'; did you mean openai\?"):
-        doctor.reach(loaded(), "opneai")
 
 
 def test_a_check_that_fails_itself_is_a_finding_and_the_others_go_on() -> None:
