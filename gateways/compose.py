@@ -19,7 +19,7 @@ from gateways.choice import Choice, choose
 from gateways.clock import SystemClock, UlidIds
 from gateways.config_load import Loaded
 from gateways.embedded.local import LocalServer, find_local
-from gateways.embedded.model import EmbeddedModel
+from gateways.embedded.model import EmbeddedModel, Supervision
 from gateways.errors import ConfigInvalid
 from gateways.http.ports import HttpPorts, Readiness
 from gateways.http.server import HttpServer
@@ -52,7 +52,7 @@ class Parts:
     store: Callable[..., Store] = open_store
     transport: ModelTransport | None = None
     policy: Path | None = None
-    embedded: Callable[[Path, Clock], EmbeddedModel] = EmbeddedModel
+    embedded: Callable[..., EmbeddedModel] = EmbeddedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,8 @@ def serving(loaded: Loaded, parts: Parts | None = None) -> Iterator[Server]:
             loaded.config.limits.policy_workers, parking=Parking(ready=READY_WORKERS), redacted=redactor.json
         )
         stop.callback(engine.close)
-        embedded = parts.embedded(data_dir, parts.clock)
+        loading = Supervision(load=loaded.config.server.ready_timeout_s)
+        embedded = parts.embedded(data_dir, parts.clock, supervision=loading)
         if EMBEDDED in _wanted(loaded, choice):
             stop.callback(embedded.stop)
             embedded.start()

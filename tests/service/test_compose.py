@@ -16,7 +16,7 @@ from eventstore.errors import AlreadyServed
 from eventstore.sqlite import open_store
 from gateways.compose import Parts, serving
 from gateways.config_load import Loaded, load
-from gateways.embedded.model import EmbeddedModel, ModelState
+from gateways.embedded.model import EmbeddedModel, ModelState, Supervision
 from gateways.errors import AddressInUse, ConfigInvalid
 from tests.fakes.provider import FakeProvider
 
@@ -56,8 +56,8 @@ class StillModel(EmbeddedModel):
 
 
 def model_that_is(state: ModelState) -> Any:
-    def make(data_dir: Path, clock: Clock) -> StillModel:
-        model = StillModel(data_dir, clock)
+    def make(data_dir: Path, clock: Clock, supervision: Supervision) -> StillModel:
+        model = StillModel(data_dir, clock, supervision=supervision)
         model.told = state
         return model
 
