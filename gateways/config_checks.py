@@ -4,7 +4,7 @@ import difflib
 import ipaddress
 import re
 from collections.abc import Callable, Iterable
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from gateways.config import Config, ProviderSettings
 from gateways.errors import ConfigInvalid
@@ -48,8 +48,8 @@ def base_url(name: str, url: str, source: str, *, allow_private: bool = False) -
     Raises:
         ConfigInvalid: the URL cannot or must not be used.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    parts = _parts(url)
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
         example = f"https://{url}" if "://" not in url and url else "https://api.example.com/v1"
         raise ConfigInvalid(
             f"{source}: {name} {_shown(url)!r} is no web address: write it with its scheme, such as {example}"
@@ -92,6 +92,15 @@ def _variable_name(name: str, variable: str, source: Source) -> None:
         raise ConfigInvalid(
             f"{source(name)}: {name} must name the environment variable that holds the key, not hold the key"
         )
+
+
+def _parts(url: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(url)
+        _ = parts.hostname, parts.port
+    except ValueError:  # a bracket that is not closed, a port that is no number
+        return None
+    return parts
 
 
 def _stays_near(host: str, *, allow_private: bool) -> bool:

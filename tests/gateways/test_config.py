@@ -171,6 +171,8 @@ def test_a_variable_of_the_wrong_type_is_named() -> None:
         ("api.example.com/v1", "write it with its scheme, such as https://api.example.com/v1"),
         ("", "write it with its scheme"),
         ("ftp://example.com", "write it with its scheme"),
+        ("https://[::1/v1", "is no web address"),
+        ("https://api.example.com:port/v1", "is no web address"),
         ("http://api.example.com/v1", "unencrypted to another machine: write https://"),
         ("http://8.8.8.8/v1", "write https://"),
         ("https://me:secret@api.example.com", "holds credentials"),
