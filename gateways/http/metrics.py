@@ -10,7 +10,7 @@ from gateways.http.schemas import STATUSES
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # A second line a series that says when it began would double the page, and nobody asks.
-disable_created_metrics()  # type: ignore[no-untyped-call] - its library has types, and this one was forgotten
+disable_created_metrics()  # type: ignore[no-untyped-call]  # the library forgot it
 _BUCKETS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 
 
