@@ -16,7 +16,7 @@ from typing import Any
 import pykka
 
 from actors.errors import Refused
-from actors.failures import MAX_ATTEMPTS, Failures
+from actors.failures import MAX_ATTEMPTS, Failures, is_of_log
 from actors.hosting import Hosting, Surroundings
 from actors.letters import Address, Grown, Letter, Pressing, Recorded
 from actors.performers import Performers
@@ -25,7 +25,7 @@ from actors.ports import Clock
 from actors.residents import AnyShell, Residents
 from actors.shell import Shell
 from actors.timer import Timer
-from eventstore.errors import CorruptEvent, StoreError
+from eventstore.errors import StoreError
 from eventstore.log import Envelope, EventLog
 
 logger = logging.getLogger(__name__)
@@ -195,7 +195,7 @@ class Directory:
     def ended(self, address: Address, actor: PooledActor, error: BaseException | None, letters: list[Letter]) -> None:
         """Start the next actor after a pause, and give it what the ended one leaves undone."""
         # A disk that fails is no command's fault: what was told waits for a better one, as long as there is hope at all.
-        most = math.inf if isinstance(error, StoreError) and not isinstance(error, CorruptEvent) else MAX_ATTEMPTS
+        most = math.inf if is_of_log(error) else MAX_ATTEMPTS
         for letter in letters:
             if letter.attempts >= most:
                 self._give_up(address, letter, error)
@@ -242,11 +242,19 @@ class Directory:
                 put_away += self._live.put_away(address, before)
         return put_away
 
+    def put_away(self, addresses: Iterable[Address]) -> int:
+        """Put away those actors that are at rest, however lately they were used; return how many stay."""
+        stay = 0
+        for address in addresses:
+            with self._lock:
+                stay += not self._live.put_away(address, math.inf) and address in self._live
+        return stay
+
     def sweep(self) -> int:
-        """Start an actor for every unfinished work that has none and does not rest; return how many."""
+        """Start an actor for all that was given up, and all unfinished work that has none and does not rest; return how many."""
         unfinished = list(self._unfinished())
         with self._lock:
-            lost = [address for address in unfinished if not self._live.rests(address)]
+            lost = [address for address in unfinished if not self._live.rests(address)] + self._failures.given_up()
         return self.start_all(lost)
 
     def _tidy_and_again(self) -> None:

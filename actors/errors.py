@@ -8,6 +8,7 @@ RefusalCode = Literal[
     "session_exists",
     "session_queue_full",
     "session_erased",
+    "session_busy",
     "overloaded",
     "shutting_down",
     "idempotency_conflict",

@@ -10,6 +10,7 @@ import msgspec
 from actors.admission import Admissions, Plan
 from actors.context import Prepared
 from actors.directory import Settings as DirectorySettings
+from actors.erasing import Erasures
 from actors.errors import Refused
 from actors.letters import Recorded
 from actors.machinery import Machinery
@@ -40,6 +41,7 @@ class Front:
         self._machinery = Machinery(world, self._settings, directory)
         self._directory = self._machinery.directory
         self._admissions = Admissions(world, self._settings, self._machinery.contexts, self._machinery.slots)
+        self._erasures = Erasures(world, self._directory)
         self._open = True
 
     # --- the service ---------------------------------------------------------------------------
@@ -89,6 +91,15 @@ class Front:
         if self._world.queries.session(owner, session_id) is None:
             raise Refused("session_not_found", "there is no such session")
         self._ask("session", session_id, ChangeSession(owner, changed))
+
+    def erase_session(self, owner: str, session_id: str, reason: str) -> None:
+        """Erase a session and its runs for good.
+
+        Raises:
+            Refused: `session_not_found`, or `session_busy`: a run of it has not ended; LogError: the log failed.
+        """
+        self._check_open()
+        self._erasures.erase(owner, session_id, reason)
 
     def admit(self, inbound: Inbound) -> Admitted:
         """Take a message in: session, run and message in one transaction.

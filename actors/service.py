@@ -80,6 +80,9 @@ class Service(Protocol):
     def change_session(self, owner: str, session_id: str, changes: dict[str, Any]) -> None:
         """Change title, model, provider, profile or busy; unknown fields are refused."""
 
+    def erase_session(self, owner: str, session_id: str, reason: str) -> None:
+        """Erase a session and its runs for good; refused while a run of it has not ended."""
+
     def admit(self, inbound: Inbound) -> Admitted:
         """Take a message in: session, run and message in one transaction."""
 

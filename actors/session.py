@@ -109,8 +109,8 @@ def evolve(session: Session, event: SessionEvent) -> Session:
                 provider=event.provider or session.provider,
                 busy=event.busy or session.busy,
             )
-        case log.HistoryGiven():
-            return session
+        case log.HistoryGiven() | log.SessionErased():
+            return Session(erased=True) if isinstance(event, log.SessionErased) else session
         case log.ContextFrozen():
             return replace(session, frozen=event)
         case log.MessageReceived():
@@ -118,8 +118,6 @@ def evolve(session: Session, event: SessionEvent) -> Session:
         case log.TurnStarted():
             queue = tuple(run_id for run_id in session.queue if run_id != event.run_id)
             return replace(session, turn=event.run_id, queue=queue)
-        case log.SessionErased():
-            return replace(Session(), erased=True)
         case log.TurnSettled():
             if session.turn == event.run_id:
                 return replace(session, turn=None, steering={})

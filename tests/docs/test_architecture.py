@@ -74,7 +74,7 @@ def test_provider_formats_are_nowhere_but_in_scripts_and_the_compatible_route() 
 def test_a_file_of_the_product_is_short_and_says_what_it_owns(path: Path) -> None:
     text = path.read_text("utf-8")
     # The catalogue of events is one file by decision: it is read from top to bottom, as a list.
-    assert len(text.splitlines()) < (500 if path.name == "catalogue.py" else 350)
+    assert len(text.splitlines()) < (600 if path.name == "catalogue.py" else 350)
     if path.suffixes == [".py"] and text.strip():
         assert ast.get_docstring(ast.parse(text)), "open the file with one sentence that says what it owns"
 

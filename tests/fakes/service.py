@@ -25,6 +25,7 @@ from eventstore.catalogue import (
     TurnStarted,
     Usage,
 )
+from eventstore.errors import SessionBusy
 from eventstore.log import Append, EventLog, StreamPart
 from eventstore.queries import Queries
 from tests.fakes.clock import SequentialIds
@@ -75,6 +76,16 @@ class FakeService:
         self._refuse()
         self._owned(owner, session_id)
         self._append((f"session-{session_id}", [SessionChanged(**changes)]))
+
+    def erase_session(self, owner: str, session_id: str, reason: str) -> None:
+        self._refuse()
+        self._owned(owner, session_id)
+        try:
+            self._log.erase(session_id, reason, NOON)
+        except SessionBusy as exc:
+            raise Refused("session_busy", str(exc)) from exc
+        with self._lock:
+            self._versions[f"session-{session_id}"] += 1
 
     def admit(self, inbound: Inbound) -> Admitted:
         self._refuse()

@@ -237,3 +237,19 @@ def test_whatever_is_told_to_a_session_it_stays_sound(data: st.DataObject) -> No
 def test_a_basis_tells_whether_the_session_is_as_it_was_read() -> None:
     session = play(Session(), receive("r1", Session()))
     assert session.basis == Basis(1, "default", None, None)
+
+
+def test_an_erased_session_refuses_everything_and_owes_nothing() -> None:
+    session = SESSION.fold((log.SessionErased(reason="asked for"),), play(Session(), receive("r1", Session())))
+    assert (session, owes(session)) == (Session(erased=True), [])
+    refused: list[Command] = [
+        CreateSession(CREATED),
+        receive("r2", session),
+        ChangeSession("ann", log.SessionChanged(title="t")),
+    ]
+    for command in refused:
+        with pytest.raises(Refused, match="erased") as error:
+            SESSION.decide(session, command)
+        assert error.value.code == "session_erased"
+    for late in (GrantSlot("r1"), settle("r1"), Wake(), Recover()):
+        assert SESSION.decide(session, late) == ()
