@@ -7,21 +7,21 @@ import sqlite3
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Literal
 
-from eventstore.errors import AlreadyServed
+from eventstore.errors import AlreadyServed, StoreUnusable
 from eventstore.lock import Lock
 from gateways.choice import choose, default_model
 from gateways.config_checks import address, unknown
 from gateways.config_load import Loaded
 from gateways.embedded.local import find_local
 from gateways.embedded.weights import missing
-from gateways.errors import GatewayError
+from gateways.errors import GatewayError, cannot_listen
 from gateways.provider.probe import listing
 from gateways.provider.settings import Endpoint
 from gateways.providers import EMBEDDED, LOCAL, Providers
@@ -86,8 +86,11 @@ def disk(loaded: Loaded) -> Finding:
 
 def lock(loaded: Loaded) -> Finding:
     """Tell whether a server holds the data directory."""
-    holder = _holder(loaded)
-    return Finding("lock", "warning", holder) if holder else Finding("lock", "good", "no server holds the data directory")
+    try:
+        holder = _holder(loaded)
+    except StoreUnusable:
+        return Finding("lock", "warning", "not checked, for the data directory cannot be written")
+    return Finding("lock", "good", holder or "no server holds the data directory")
 
 
 def port(loaded: Loaded) -> Finding:
@@ -99,10 +102,10 @@ def port(loaded: Loaded) -> Finding:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind((host, number))
     except OSError as exc:
-        if f"http://{host}:{number};" in (_holder(loaded) or ""):
-            return Finding("address", "good", f"{host}:{number} is where the server of this data directory listens")
-        sentence = f"{host}:{number} cannot be listened on ({exc.strerror}): stop what does, or set server.address"
-        return Finding("address", "warning", sentence)
+        with suppress(StoreUnusable, PermissionError):
+            if (_holder(loaded) or "").endswith(f"http://{host}:{number}"):
+                return Finding("address", "good", f"{host}:{number} is where the server of this data directory listens")
+        return Finding("address", "warning", cannot_listen(host, number, exc))
     return Finding("address", "good", f"{host}:{number} is free")
 
 
@@ -144,7 +147,8 @@ def provider(loaded: Loaded) -> Finding:
         return Finding("model", "bad", sentence)
     if choice.model is None:
         return Finding("model", "bad", f"no model is chosen for {choice.provider}: set model.model")
-    return Finding("model", "good", f"{choice.provider} is to answer with {choice.model}, since {choice.why}")
+    said = f"{choice.provider} is to answer with {choice.model}, since {choice.why}"
+    return Finding("model", "good", f"{said}; 'deedbox doctor --provider {choice.provider}' really asks it")
 
 
 def embedded(_: Loaded) -> Finding:
@@ -171,24 +175,39 @@ def reach(loaded: Loaded, name: str) -> Finding:
         raise unknown("provider", name, [each for each in providers.names() if each != EMBEDDED], "--provider")
     if _lacks_key(endpoint):
         variable = profile.api_key_env or f"providers.{name}.api_key_env"
-        return Finding(f"provider {name}", "bad", f"{name} has no key: set {variable}")
+        return Finding("provider", "bad", f"{name} has no key: set {variable}")
     model = _asked_model(loaded, profile)
     if model is None:
         listed = listing(endpoint)
         if not listed.models:
             advice = f"no model is chosen for {name}: set providers.{name}.default_model"
-            return Finding(f"provider {name}", "bad", listed.problem or advice)
+            return Finding("provider", "bad", listed.problem or advice)
         model = listed.models[0]
     trial = attempt(providers, endpoint, model)
     good, sentence = verdict(endpoint, adapter_of(profile, model), model, trial, partial(listing, endpoint))
-    return Finding(f"provider {name}", "good" if good else "bad", sentence)
+    return Finding("provider", "good" if good else "bad", sentence)
 
 
 CHECKS: tuple[Check, ...] = (python, sqlite, engine, data_dir, disk, lock, port, provider, embedded)
+TITLES = {
+    "data_dir": "data directory",
+    "port": "address",
+    "engine": "policy engine",
+    "provider": "model",
+    "embedded": "embedded model",
+}
 
 
 def examine(loaded: Loaded, checks: tuple[Check, ...] = CHECKS) -> Iterator[Finding]:
-    """Yield what each check finds; a check that fails itself is a finding too."""
+    """Yield what each check finds; a check that fails itself is a finding too, and the same fault is told once."""
+    told: dict[str, str] = {}
+    for found in _found(loaded, checks):
+        first = told.setdefault(found.sentence, found.check)
+        again = found.state == "bad" and first != found.check
+        yield replace(found, state="warning", sentence=f"not checked: see {first}") if again else found
+
+
+def _found(loaded: Loaded, checks: tuple[Check, ...]) -> Iterator[Finding]:
     for each in checks:
         try:
             yield each(loaded)
@@ -207,12 +226,12 @@ def _holder(loaded: Loaded) -> str | None:
         try:
             Lock(folder, "a doctor that looks").close()
         except AlreadyServed as held:
-            return str(held)
+            return str(held).removesuffix("; stop it first")  # the advice is for one who wants to start another
     return None
 
 
 def _title(check: Check) -> str:
-    return check.__name__.replace("_", " ")
+    return TITLES.get(check.__name__, check.__name__)
 
 
 def _asked_model(loaded: Loaded, profile: ProviderProfile) -> str | None:

@@ -5,10 +5,11 @@
   - NoServer            the command line found no running server; exit 5
   - ServerSaid          the running server answered with a problem; exit 3, or 4 where a token is missing or too weak
   - NoSuchToken         no token has this id or name; exit 3
-  - AddressInUse        another program listens on the server's address; exit 6
+  - AddressInUse        the server cannot listen on its address; exit 6
   - NotReady            the server could not start in time or lost a part; exit 6
 """
 
+import errno
 from typing import ClassVar
 
 
@@ -41,7 +42,7 @@ class NoSuchToken(GatewayError):
 
 
 class AddressInUse(GatewayError):
-    """Another program listens on the server's address."""
+    """The server cannot listen on its address: another program does, or it may not."""
 
     code = "address_in_use"
     exit_code = 6
@@ -63,6 +64,20 @@ class ServerSaid(GatewayError):
         super().__init__(message)
         self.status, self.problem = status, problem
         self.exit_code = 4 if status in (401, 403) else 3
+
+
+def cannot_listen(host: str, port: int, error: OSError) -> str:
+    """Return the sentence that says why nobody can listen on an address, and what to do about it."""
+    match error.errno:
+        case errno.EACCES | errno.EPERM:
+            advice = "set server.address to a port from 1024 on, for lower ones are the system's"
+        case errno.EADDRNOTAVAIL:
+            advice = "set server.address to an address of this machine"
+        case errno.EADDRINUSE:
+            advice = "stop what listens there, or set server.address"
+        case _:
+            advice = "set server.address"
+    return f"{host}:{port} cannot be listened on ({error.strerror}): {advice}"
 
 
 def placed(error: Exception) -> str:

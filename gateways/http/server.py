@@ -10,7 +10,7 @@ from typing import Any
 from waitress import wasyncore
 from waitress.server import create_server
 
-from gateways.errors import AddressInUse
+from gateways.errors import AddressInUse, cannot_listen
 from gateways.http.gateway import Gateway
 from gateways.http.ports import HttpPorts
 from gateways.http.takeover import ProblemChannel
@@ -130,10 +130,7 @@ def _bind(host: str, port: int) -> socket.socket:
         sock.listen(BACKLOG)
     except OSError as exc:
         sock.close()
-        detail = (
-            f"the server cannot listen on {host}:{port} ({exc.strerror}): stop what listens there, or set server.address"
-        )
-        raise AddressInUse(detail) from exc
+        raise AddressInUse(cannot_listen(host, port, exc)) from exc
     return sock
 
 

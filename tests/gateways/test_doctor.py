@@ -61,7 +61,26 @@ def test_the_holder_of_the_data_directory_is_named(tmp_path: Path) -> None:
     assert doctor.lock(settings).state == "good"
     with closing(Lock(tmp_path, "serving http://127.0.0.1:1")):
         found = doctor.lock(settings)
-    assert (found.state, "serving http://127.0.0.1:1" in found.sentence) == ("warning", True)
+    assert (found.state, "serving http://127.0.0.1:1" in found.sentence) == ("good", True)
+    assert "stop it" not in found.sentence
+
+
+def test_a_fault_of_the_data_directory_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def locked(_: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(tmp_path))
+
+    monkeypatch.setattr(Path, "exists", locked)
+    monkeypatch.setattr(Path, "is_dir", locked)
+    settings = loaded(server__data_dir=str(tmp_path))
+    found = list(doctor.examine(settings, (doctor.data_dir, doctor.disk, doctor.lock)))
+    assert [each.state for each in found] == ["bad", "warning", "warning"]
+    assert [each.sentence for each in found[1:]] == ["not checked: see data directory"] * 2
+
+
+def test_a_data_directory_that_cannot_be_written_is_not_a_fault_of_the_lock_too(tmp_path: Path) -> None:
+    (tmp_path / "deedbox.lock").mkdir()
+    found = doctor.lock(loaded(server__data_dir=str(tmp_path)))
+    assert (found.state, "the data directory cannot be written" in found.sentence) == ("warning", True)
 
 
 def test_a_taken_port_is_told() -> None:
@@ -109,7 +128,8 @@ def test_a_provider_without_its_key_is_bad_and_the_variable_is_named(monkeypatch
     found = doctor.provider(settings)
     assert (found.state, "OPENAI_API_KEY" in found.sentence) == ("bad", True)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-something")
-    assert doctor.provider(settings).state == "good"
+    found = doctor.provider(settings)
+    assert (found.state, "'deedbox doctor --provider openai' really asks it" in found.sentence) == ("good", True)
 
 
 def test_a_provider_without_a_model_is_bad() -> None:

@@ -178,7 +178,7 @@ def test_the_embedded_model_needs_no_call() -> None:
 def test_the_command_prints_the_sentence_and_its_exit_code_tells(fake: FakeProvider) -> None:
     reach(fake.url)
     good = CliRunner().invoke(main, ["doctor", "--provider", "mine"])
-    assert (good.exit_code, good.stdout.startswith("ok    provider mine: mine answers with fake-model (")) == (0, True)
+    assert (good.exit_code, good.stdout.startswith("ok    provider: mine answers with fake-model (")) == (0, True)
     fake.then(Status(401))
     bad = CliRunner().invoke(main, ["doctor", "--provider", "mine", "--json"])
     assert (bad.exit_code, json.loads(bad.stdout)["state"]) == (1, "bad")

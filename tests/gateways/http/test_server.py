@@ -1,5 +1,6 @@
 """The server's life: a port in use, start, stop with requests under way, and nothing left behind."""
 
+import errno
 import socket
 import threading
 import time
@@ -11,7 +12,7 @@ import pytest
 import requests
 
 from eventstore.catalogue import ModelDelta
-from gateways.errors import AddressInUse
+from gateways.errors import AddressInUse, cannot_listen
 from gateways.http.server import HttpServer
 from tests.gateways.http.conftest import Served, World
 from tests.gateways.http.test_streams import within
@@ -31,8 +32,14 @@ def test_a_port_in_use_is_said_before_anything_starts(world: World) -> None:
 
 def test_an_address_of_another_machine_is_said(world: World) -> None:
     ports = replace(world.ports, settings=replace(world.ports.settings, address=("192.0.2.1", 80)))
-    with pytest.raises(AddressInUse, match=r"server\.address"):
+    with pytest.raises(AddressInUse, match=r"set server\.address to an address of this machine"):
         HttpServer(ports)
+
+
+def test_who_may_not_listen_on_a_port_is_not_told_to_stop_a_program_there() -> None:
+    said = cannot_listen("127.0.0.1", 80, PermissionError(errno.EACCES, "Permission denied"))
+    assert said.startswith("127.0.0.1:80 cannot be listened on (Permission denied): set server.address to a port from 1024")
+    assert "stop" not in said
 
 
 def test_a_server_that_was_never_started_can_be_stopped(world: World) -> None:
