@@ -17,6 +17,8 @@ class Effect(Protocol):
 
     An effect may also have `repeat_after: float | None`: seconds after which it is launched again while it is still
     pending.  Use it for messages to other actors, which bear a repeat; never for work that must happen once.
+    A message that stays pending for good, since its answer is recorded elsewhere, is repeated when the other side asks
+    for it: by a command whose `reminds` names its key.
     """
 
     @property
@@ -69,6 +71,12 @@ def trace_of(command: object) -> Trace:
     return found if isinstance(found, Trace) else NO_TRACE
 
 
+def reminds_of(command: object) -> frozenset[str]:
+    """Return the command's field `reminds`, or nothing where it has none."""
+    found = getattr(command, "reminds", None)
+    return found if isinstance(found, frozenset) else frozenset()
+
+
 def opens_nothing(_state: object, _command: object, _events: object) -> Sequence[StreamPart]:
     """Open no other stream."""
     return ()
@@ -90,7 +98,8 @@ class Aggregate(Generic[S, C, E, X]):
 
     decide    turns a command into events, or raises `actors.errors.Refused`; a repeated command gives no events.  A
               command may carry `attachments: Attachments` and `trace: Trace`; attachments of a command without events
-              are dropped, since a repeat's are on record
+              are dropped, since a repeat's are on record.  `reminds: frozenset[str]` are keys of messages that the
+              sender waits for: they are launched again, if they are pending
     evolve    applies an event; it may not fail, since the event has happened
     pending   names the work the state still owes the world, under stable keys
     opens     names events of other streams that stand or fall with what was decided: from the state before, the command

@@ -251,7 +251,7 @@ class Directory:
         return stay
 
     def sweep(self) -> int:
-        """Start an actor for all that was given up, and all unfinished work that has none and does not rest; return how many."""
+        """Start an actor for what was given up, and for unfinished work that has none and does not rest; return how many."""
         unfinished = list(self._unfinished())
         with self._lock:
             lost = [address for address in unfinished if not self._live.rests(address)] + self._failures.given_up()

@@ -1,11 +1,12 @@
 """Which addresses failed lately, how long each pauses, and the letters that wait for its next actor."""
 
 import math
+from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from actors.errors import Refused
 from actors.letters import Address, Letter
-from eventstore.errors import VersionConflict
+from eventstore.errors import CorruptEvent, StoreError, VersionConflict
 
 MAX_ATTEMPTS = 3
 """Actors that may end over one command before it is given up."""
@@ -16,12 +17,21 @@ MAX_FAILURES = 10
 HEALED_AFTER = 60.0
 """Seconds without a failure after which the earlier ones do not count."""
 
+MAX_GIVEN_UP = 100_000
+"""Addresses remembered for the sweep; those that were given up first are forgotten first."""
+
+
+def is_of_log(error: BaseException | None) -> bool:
+    """Return whether the log failed, which is no command's fault and may heal; a stream that cannot be read does not."""
+    return isinstance(error, StoreError) and not isinstance(error, CorruptEvent)
+
 
 @dataclass(slots=True)
 class _Failure:
     count: int = 0
     until: float = 0.0
     waiting: bool = False
+    of_log: bool = False
     held: list[Letter] = field(default_factory=list)
 
 
@@ -31,6 +41,7 @@ class Failures:
     def __init__(self, backoff: float, longest_backoff: float, held: int) -> None:
         self._backoff, self._longest, self._held = backoff, longest_backoff, held
         self._table: dict[Address, _Failure] = {}
+        self._given_up: OrderedDict[Address, None] = OrderedDict()
 
     def note(self, address: Address, error: BaseException | None, now: float, letters: list[Letter]) -> float:
         """Count a failure, keep the letters, and return when the pause ends.
@@ -41,7 +52,7 @@ class Failures:
         failure.count = 1 if now > failure.until + HEALED_AFTER else failure.count + 1
         harmless = isinstance(error, VersionConflict) and failure.count < MAX_ATTEMPTS
         pause = 0.0 if harmless else min(self._backoff * 2 ** min(failure.count - 1, 16), self._longest)
-        failure.until, failure.waiting = now + pause, True
+        failure.until, failure.waiting, failure.of_log = now + pause, True, is_of_log(error)
         failure.held.extend(letters)
         return failure.until
 
@@ -68,10 +79,19 @@ class Failures:
         """End the pause; return the letters, and whether another try has hope."""
         failure = self._table[address]
         held, failure.held, failure.waiting = failure.held, [], False
-        if failure.count >= MAX_FAILURES:
-            del self._table[address]
-            return held, False
-        return held, True
+        if failure.count < MAX_FAILURES:
+            return held, True
+        del self._table[address]
+        if failure.of_log:
+            self._given_up[address] = None
+            if len(self._given_up) > MAX_GIVEN_UP:
+                self._given_up.popitem(last=False)
+        return held, False
+
+    def given_up(self) -> list[Address]:
+        """Return and forget the addresses without hope whose log may have healed; who they are owed to may not ask."""
+        found, self._given_up = list(self._given_up), OrderedDict()
+        return found
 
     def forget_healed(self, now: float) -> None:
         """Drop addresses whose last failure is long past."""

@@ -9,6 +9,7 @@ from typing import get_args
 
 from actors.aggregate import Aggregate, Attachments
 from actors.run_commands import (
+    SETTLE,
     Advance,
     ArmDeadline,
     AwaitTurn,
@@ -72,7 +73,7 @@ def _call(run: Run, call: Call) -> Iterator[Effect]:
 def _settle(run: Run, admitted: RunAdmitted) -> Iterator[Effect]:
     match run.status:
         case "completed" | "cancelled" | "failed" as status:
-            yield SettleSession("settle", run.run_id, admitted.session_id, status, run.consumed, admitted)
+            yield SettleSession(SETTLE, run.run_id, admitted.session_id, status, run.consumed, admitted)
 
 
 def attach(run: Run, command: Command, events: Sequence[RunEvent]) -> Attachments:

@@ -9,6 +9,9 @@ from actors.ports import EffectClass, ToolResult
 from eventstore.catalogue import Json, Outcome, Problem, RunAdmitted, RunStarted, ToolCompleted
 from rss_policy.script import Act, Ended, Raised
 
+SETTLE = "settle"
+"""Key of the message to the session that the run has ended."""
+
 # --- commands --------------------------------------------------------------------------
 
 
@@ -104,7 +107,9 @@ class StopWaiting:
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Do what is owed; changes nothing."""
+    """Do what is owed, and tell the session of the end, again if it was told; changes nothing."""
+
+    reminds: frozenset[str] = frozenset({SETTLE})
 
 
 @dataclass(frozen=True, slots=True)

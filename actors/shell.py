@@ -15,7 +15,7 @@ from typing import Any, Generic, assert_never
 import pykka
 from pykka._envelope import Envelope as Wrapped
 
-from actors.aggregate import C, E, S, X
+from actors.aggregate import C, E, S, X, reminds_of
 from actors.draft import Draft
 from actors.errors import Refused
 from actors.hosting import Hosting, Surroundings
@@ -51,6 +51,7 @@ class Shell(PooledActor, Generic[S, C, E, X]):
         self._trouble: LogError | None = None  # why the log takes nothing just now
         self._launched: frozenset[str] = frozenset()
         self._again: frozenset[str] = frozenset()  # of these, which are to be launched once more
+        self._reminded: frozenset[str] = frozenset()  # of these, which somebody waits for
         self._missed: tuple[Envelope, ...] = ()
         self._error: BaseException | None = None
 
@@ -175,12 +176,12 @@ class Shell(PooledActor, Generic[S, C, E, X]):
                 self._hand_over(draft)
             else:
                 self._draft = None
-                self._recovered()
+                self._launch_late()
         self.actor_inbox.held = len(self._stash)
 
-    def _recovered(self) -> None:
-        """Launch what a replayed state owes, where recovery had nothing to record."""
-        if self._recovering:
+    def _launch_late(self) -> None:
+        """Launch what a replayed state owes, or the sender of a command waits for, where there was nothing to record."""
+        if self._recovering or self._reminded:
             self._recovering = False
             self._launch_pending()
 
@@ -192,6 +193,7 @@ class Shell(PooledActor, Generic[S, C, E, X]):
             letter = self._deciding = self._stash.popleft()
             draft.decide(letter)
             self._deciding = None
+            self._reminded |= reminds_of(letter.command) & self._launched
             if not draft.events:
                 draft.answer()  # it depends on nothing that is not on record
             if self._alone:
@@ -301,7 +303,8 @@ class Shell(PooledActor, Generic[S, C, E, X]):
     def _launch_pending(self) -> None:
         """Launch what the state owes and nobody works on yet."""
         pending = {effect.key: effect for effect in self._hosting.aggregate.pending(self._state)}
-        launched = self._launched & pending.keys()
+        launched = (self._launched - self._reminded) & pending.keys()
+        self._reminded = frozenset()
         self._again &= pending.keys()
         self._launched = frozenset(pending)
         for key, effect in pending.items():

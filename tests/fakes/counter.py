@@ -40,6 +40,11 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
+class Remind:
+    reminds: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Refuse:
     pass
 
@@ -65,7 +70,7 @@ class Recover:
     at: int
 
 
-Command = Add | Owe | Pay | Look | Refuse | Explode | AddTo | Occupy | Recover
+Command = Add | Owe | Pay | Look | Remind | Refuse | Explode | AddTo | Occupy | Recover
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,3 +93,18 @@ class FailingLog:
 
     def close(self) -> None:
         self._log.close()
+
+
+class SickLog(FailingLog):
+    """Another log that takes nothing from actors whose stream begins with `refuses`, as long as that is set."""
+
+    def __init__(self, log: EventLog, refuses: str | None = None, error: LogError | None = None) -> None:
+        super().__init__(log, 0, error=error)
+        self.refuses = refuses
+
+    def append(self, request: Append, answer: Callable[[Answer], None]) -> None:
+        if self.refuses is None or not request.actor.startswith(self.refuses):
+            self._log.append(request, answer)
+        else:
+            self.appends += 1
+            threading.Thread(target=answer, args=(Failed(self._error),), daemon=True).start()

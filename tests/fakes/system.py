@@ -22,6 +22,7 @@ from tests.fakes.models import Plan, ScriptedModels
 from tests.fakes.scripts import bundle_of
 from tests.fakes.tools import FakeToolbox
 
+PACE = DirectorySettings(sweep_every=600, backoff=0.01)
 TERMINAL = (RunCompleted, RunCancelled, RunFailed)
 
 
@@ -60,6 +61,12 @@ class FakeProfiles:
             return None
         return Profile(name, self.bundle_ref, "fake", "some-model", self.system_prompt, self.toolbox, self.limits, self.busy)
 
+    def names(self) -> list[str]:
+        return ["default"]
+
+    def provider_names(self) -> list[str]:
+        return ["fake"]
+
     def provider(self, name: str) -> Mapping[str, Any] | None:
         return {"name": "fake", "adapter": self.adapter} if name == "fake" else None
 
@@ -97,14 +104,14 @@ class System:
     settings: Settings = field(default_factory=Settings)
     clean: Callable[[Any], Any] = lambda value: value
     patience: float = 2.0
+    pace: DirectorySettings = PACE
     front: Front = field(init=False)
 
     def __post_init__(self) -> None:
         world = World(
             self.log, self.queries, self.engine, self.profiles, self.models, RealClock(), self.ids, clean=self.clean
         )
-        pace = DirectorySettings(sweep_every=600, backoff=0.01)
-        self.front = Front(world, self.settings, pace)
+        self.front = Front(world, self.settings, self.pace)
         self.front.start()
 
     def say(self, text: str = "hello", **more: Any) -> Admitted:

@@ -6,8 +6,9 @@ import pytest
 
 from actors.directory import Settings
 from actors.errors import Refused
+from actors.failures import MAX_FAILURES
 from actors.letters import Address
-from eventstore.errors import StoreError
+from eventstore.errors import CorruptEvent, StoreError
 from tests.fakes.counter import Add, Look, Occupy, Owe, Pay
 from tests.fakes.list_log import ListLog
 from tests.fakes.town import Town, eventually, town
@@ -165,6 +166,38 @@ def test_the_pause_doubles_and_is_bounded_and_after_ten_failures_the_sweep_decid
         log.break_reads(None)
         assert here.directory.sweep() == 1
         assert here.ask("a", Add(2)).version >= 1
+
+
+def test_the_sweep_starts_what_was_given_up_over_the_log_though_nothing_there_is_unfinished() -> None:
+    log = ListLog()
+    with town(log, Settings(longest_backoff=0.1)) as here:
+        here.ask("a", Owe("work"))
+        log.fail_with(*[StoreError("broken")] * MAX_FAILURES)
+        here.tell("a", Add(1))
+
+        def given_up() -> bool:
+            here.clock.advance(0.2)
+            return here.directory.counts() == {"live": 0, "failed": 0}
+
+        eventually(given_up)
+        launched = len(here.launcher.launched)
+        assert here.directory.sweep() == 1
+        eventually(lambda: len(here.launcher.launched) == launched + 1)
+        assert here.directory.sweep() == 0
+
+
+def test_the_sweep_leaves_a_stream_alone_that_cannot_be_read() -> None:
+    log = ListLog()
+    with town(log, Settings(longest_backoff=0.1)) as here:
+        log.break_reads(CorruptEvent("not an event"))
+        here.tell("a", Add(1))
+
+        def given_up() -> bool:
+            here.clock.advance(0.2)
+            return here.directory.counts() == {"live": 0, "failed": 0} and len(here.timer) == 0
+
+        eventually(given_up)
+        assert here.directory.sweep() == 0
 
 
 def test_the_sweep_starts_what_is_unfinished_and_has_no_actor() -> None:

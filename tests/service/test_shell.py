@@ -10,7 +10,7 @@ from actors.errors import Refused
 from actors.letters import Address, Letter, Pressing
 from eventstore.catalogue import NoteTaken
 from eventstore.log import Batch, NamedBlob
-from tests.fakes.counter import Add, AddTo, Explode, Look, Owe, Pay, Refuse
+from tests.fakes.counter import Add, AddTo, Explode, Look, Owe, Pay, Refuse, Remind
 from tests.fakes.list_log import ListLog
 from tests.fakes.town import Town, eventually, town
 
@@ -163,6 +163,34 @@ def test_a_message_to_another_actor_is_repeated_until_it_is_answered() -> None:
         here.clock.advance(60)
         here.ask("a", Look())
         assert here.launcher.launched == ["message", "message"]
+
+
+def test_who_waits_for_a_message_may_have_it_repeated_as_long_as_it_is_owed() -> None:
+    with town() as here:
+        here.ask("a", Remind(frozenset({"end"})))
+        here.ask("a", Owe("end"))
+        here.ask("a", Owe("work"))
+        here.ask("a", Remind(frozenset({"end"})))
+        eventually(lambda: here.launcher.launched == ["end", "work", "end"])
+        here.ask("a", Pay("end"))
+        here.ask("a", Remind(frozenset({"end"})))
+        here.ask("a", Add(1))
+        assert here.launcher.launched == ["end", "work", "end"]
+
+
+def test_a_reminder_that_comes_during_an_append_is_kept_until_it_is_on_record() -> None:
+    with town() as here:
+        here.ask("a", Owe("end"))
+        here.log.hold()
+        waiting = asked(here, "a", Add(1))
+        eventually(lambda: len(here.log.requests) == 2)
+        here.directory.tell("counter", "a", Remind(frozenset({"end"})))
+        here.directory.tell("counter", "a", Add(2))
+        eventually(lambda: here.shell("a").actor_inbox.held == 2)
+        assert here.launcher.launched == ["end"]
+        here.log.release()
+        waiting.join(5)
+        eventually(lambda: here.launcher.launched == ["end", "end"])
 
 
 def test_attachments_go_into_the_same_append_and_a_repeat_adds_none() -> None:
