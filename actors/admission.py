@@ -69,7 +69,8 @@ class Admissions:
         """
         profile = self._world.profiles.find(name)
         if profile is None:
-            raise Refused("unknown_profile", f"there is no profile {name!r}")
+            known = ", ".join(sorted(self._world.profiles.names()))
+            raise Refused("unknown_profile", f"there is no profile {name!r}; known are {known}")
         return profile
 
     def provider(self, name: str | None) -> str | None:
@@ -79,7 +80,8 @@ class Admissions:
             Refused: `unknown_provider`.
         """
         if name is not None and self._world.profiles.provider(name) is None:
-            raise Refused("unknown_provider", f"there is no provider {name!r}")
+            known = ", ".join(sorted(self._world.profiles.provider_names()))
+            raise Refused("unknown_provider", f"there is no provider {name!r}; known are {known}")
         return name
 
     def _plan(

@@ -1,6 +1,6 @@
 """What actors need of the world; gateways implement each, tests have fakes that keep the same contract suites."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -157,6 +157,12 @@ class Profiles(Protocol):
 
     def find(self, name: str) -> Profile | None:
         """Return the profile, or None; `default` always exists."""
+
+    def names(self) -> Sequence[str]:
+        """Return the names of all profiles, for whoever asked for another."""
+
+    def provider_names(self) -> Sequence[str]:
+        """Return the names of all providers, for whoever asked for another."""
 
     def provider(self, name: str) -> Mapping[str, Any] | None:
         """Return what the script may know of a provider: name, adapter, capabilities, models, reasoning replay, prices."""

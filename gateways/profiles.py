@@ -81,6 +81,14 @@ class ConfiguredProfiles:
             busy=settings.busy,
         )
 
+    def names(self) -> list[str]:
+        """Return the names of all profiles, `default` first."""
+        return list(self._settings)
+
+    def provider_names(self) -> list[str]:
+        """Return the names of all providers."""
+        return self._providers.names()
+
     def provider(self, name: str) -> Mapping[str, Any] | None:
         """Return what the script may know of a provider: name, adapter, capabilities, models, reasoning replay, prices."""
         profile = self._providers.profile(name)

@@ -29,6 +29,12 @@ class StoredBundles:
         del name
         return None
 
+    def names(self) -> list[str]:
+        return []
+
+    def provider_names(self) -> list[str]:
+        return []
+
     def provider(self, name: str) -> Mapping[str, Any] | None:
         del name
         return None
