@@ -5,6 +5,7 @@
   - NoServer            the command line found no running server; exit 5
   - ServerSaid          the running server answered with a problem; exit 3, or 4 where a token is missing or too weak
   - NoSuchToken         no token has this id or name; exit 3
+  - TokenNameTaken      a token has this name already, or several have; exit 3
   - AddressInUse        the server cannot listen on its address; exit 6
   - NotReady            the server could not start in time or lost a part; exit 6
 """
@@ -38,6 +39,13 @@ class NoSuchToken(GatewayError):
     """No token has this id or name."""
 
     code = "token_not_found"
+    exit_code = 3
+
+
+class TokenNameTaken(GatewayError):
+    """A token has this name already, or several have it."""
+
+    code = "token_name_taken"
     exit_code = 3
 
 

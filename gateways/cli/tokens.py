@@ -74,9 +74,10 @@ def revoke(token_id: str, config_file: Path | None, data_dir: str | None) -> Non
 
     A running server refuses it from the next request on.
     """
-    if not _file(config_file, data_dir).revoke(token_id):
+    revoked = _file(config_file, data_dir).revoke(token_id)
+    if revoked is None:
         raise NoSuchToken(f"there is no token {token_id!r}: 'deedbox token list' shows all")
-    click.echo(f"revoked {token_id}")
+    click.echo(f"revoked {revoked.token_id} ({revoked.name}): {', '.join(revoked.scopes)} as {revoked.principal}")
 
 
 def _file(config_file: Path | None, data_dir: str | None) -> TokenFile:

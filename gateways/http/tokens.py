@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from gateways.errors import ConfigInvalid
+from gateways.errors import ConfigInvalid, TokenNameTaken
 from gateways.http.ports import SCOPES, Principal, Scope
 
 PREFIX = "dbx_"
@@ -61,6 +61,7 @@ class TokenFile:
 
         Raises:
             ConfigInvalid: no scope, an unknown scope, or the file cannot be read or written.
+            TokenNameTaken: there is a token of this name.
         """
         if not scopes or any(scope not in SCOPES for scope in scopes):
             raise ConfigInvalid(f"a token needs at least one of the scopes {', '.join(SCOPES)}")
@@ -73,7 +74,7 @@ class TokenFile:
             created_at=now,
             sha256=_hash(secret),
         )
-        self._change(lambda records: (*records, record))
+        self._change(lambda records: (*_without_name(records, name), record))
         return secret, record
 
     def list(self) -> tuple[TokenRecord, ...]:
@@ -84,15 +85,21 @@ class TokenFile:
         """
         return self._read().tokens
 
-    def revoke(self, token_id: str) -> bool:
-        """Remove a token by its id or its name; return whether there was one.
+    def revoke(self, token: str) -> TokenRecord | None:
+        """Remove a token by its id, else by its name; return its record, or None if there was none.
 
         Raises:
             ConfigInvalid: the file cannot be read or written.
+            TokenNameTaken: several tokens have this name, and none was revoked.
         """
-        before = len(self.list())
-        kept = self._change(lambda records: tuple(each for each in records if token_id not in (each.token_id, each.name)))
-        return len(kept) < before
+        removed: list[TokenRecord] = []
+
+        def without(records: tuple[TokenRecord, ...]) -> tuple[TokenRecord, ...]:
+            removed[:] = _named(records, token)
+            return tuple(each for each in records if each not in removed)
+
+        self._change(without)
+        return removed[0] if removed else None
 
     def authenticate(self, secret: str) -> Principal | None:
         """Return whose token this is; every record is compared, in constant time, whatever matches.
@@ -157,6 +164,24 @@ class TokenFile:
         except OSError:
             Path(name).unlink(missing_ok=True)
             raise
+
+
+def _without_name(records: tuple[TokenRecord, ...], name: str) -> tuple[TokenRecord, ...]:
+    taken = next((each for each in records if each.name == name), None)
+    if taken is not None:
+        raise TokenNameTaken(
+            f"there is a token {name!r} already ({taken.token_id}): choose another name, or revoke it first"
+        )
+    return records
+
+
+def _named(records: tuple[TokenRecord, ...], token: str) -> list[TokenRecord]:
+    by_id = [each for each in records if each.token_id == token]
+    found = by_id or [each for each in records if each.name == token]
+    if len(found) > 1:
+        ids = ", ".join(each.token_id for each in found)
+        raise TokenNameTaken(f"{len(found)} tokens are called {token!r}: revoke one by its id, {ids}")
+    return found
 
 
 def _hash(secret: str) -> str:

@@ -69,8 +69,19 @@ def test_a_token_is_printed_once_and_works_until_it_is_revoked(tmp_path: Path) -
     listed = deedbox("token", "list", "--json", "--data-dir", str(tmp_path)).stdout
     assert secret not in listed
     assert json.loads(listed)["name"] == "phone"
-    assert deedbox("token", "revoke", "phone", "--data-dir", str(tmp_path)).exit_code == 0
+    revoked = deedbox("token", "revoke", "phone", "--data-dir", str(tmp_path))
+    assert revoked.stdout == f"revoked {found.token_id} (phone): read, approve as local\n"
     assert tokens.authenticate(secret) is None
+
+
+def test_a_name_that_a_token_has_is_refused(tmp_path: Path) -> None:
+    folder = ("--data-dir", str(tmp_path))
+    deedbox("token", "create", "phone", *folder)
+    again = deedbox("token", "create", "phone", *folder)
+    assert (again.exit_code, again.stdout) == (3, "")
+    assert "there is a token 'phone' already" in again.stderr
+    deedbox("token", "revoke", "phone", *folder)
+    assert deedbox("token", "create", "phone", *folder).exit_code == 0
 
 
 def test_a_server_that_nobody_could_use_is_told_apart(tmp_path: Path) -> None:

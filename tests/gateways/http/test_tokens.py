@@ -4,9 +4,10 @@ import stat
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from gateways.errors import ConfigInvalid
+from gateways.errors import ConfigInvalid, TokenNameTaken
 from gateways.http.tokens import PREFIX, TokenFile
 
 
@@ -42,7 +43,18 @@ def test_a_change_by_another_process_is_seen_at_once(tmp_path: Path) -> None:
     assert server.authenticate(secret) is not None
     assert command_line.revoke(record.token_id)
     assert server.authenticate(secret) is None
-    assert not command_line.revoke(record.token_id)
+    assert command_line.revoke(record.token_id) is None
+
+
+def test_of_several_tokens_of_a_name_none_is_revoked_but_by_its_id(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.json"
+    _, first = TokenFile(path).create("a", ("read",), 0)
+    _, second = TokenFile(path).create("b", ("read",), 0)
+    path.write_text(path.read_text().replace('"b"', '"a"'))  # as an earlier version let them be made
+    with pytest.raises(TokenNameTaken, match=rf"2 tokens are called 'a'.*{first.token_id}, {second.token_id}"):
+        TokenFile(path).revoke("a")
+    assert TokenFile(path).revoke(second.token_id) == msgspec.structs.replace(second, name="a")
+    assert TokenFile(path).revoke("a") == first
 
 
 def test_tokens_made_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
