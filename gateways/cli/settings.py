@@ -27,8 +27,10 @@ def config(config_file: Path | None, *, chosen: bool, as_json: bool) -> None:
     Secrets are never shown.
     """
     loaded = load(config_file)
+    providers = Providers(loaded, os.environ)
+    providers.check()
     if chosen:
-        choice = choose(Providers(loaded, os.environ))
+        choice = choose(providers)
         row = {"provider": choice.provider, "model": choice.model, "why": choice.why}
         click.echo(msgspec.json.encode(row) if as_json else f"{choice.provider}\t{choice.model or '-'}\t{choice.why}")
         return

@@ -51,6 +51,16 @@ def test_config_tells_the_chosen_model_and_why() -> None:
     assert json.loads(deedbox("config", "--chosen", "--json", DEEPSEEK_API_KEY="sk-1").stdout)["provider"] == "deepseek"
 
 
+@pytest.mark.parametrize("arguments", [("config",), ("config", "--chosen"), ("models",)])
+def test_a_provider_without_an_address_is_refused_alike_by_every_command(arguments: tuple[str, ...]) -> None:
+    Path("deedbox.toml").write_text('[model]\nprovider = "custom"\n', "utf-8")
+    result = deedbox(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    sentence = "deedbox.toml: providers.custom needs base_url, such as http://127.0.0.1:9000/v1\n"
+    assert result.stderr == f"deedbox: {sentence}"
+    assert f"model: {sentence}" in deedbox("doctor").stdout
+
+
 def test_a_wrong_setting_is_one_sentence_and_exit_code_2() -> None:
     Path("deedbox.toml").write_text("[server]\nadress = 1\n", "utf-8")
     result = deedbox("config")
