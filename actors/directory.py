@@ -216,15 +216,15 @@ class Directory:
     def _restart(self, address: Address) -> None:
         """Start the next actor; on the timer's thread."""
         with self._lock:
-            held, hopeful = self._failures.release(address)
-            if self._starts and hopeful:
+            held, hopeless = self._failures.release(address)
+            if self._starts and hopeless is None:
                 shell = self._live.get(address) or self._start(address)
                 held = [letter for letter in held if not _put(shell, letter)]
         for letter in held:
-            self._give_up(address, letter, None if self._starts else _shutting_down())
+            self._give_up(address, letter, hopeless if self._starts else _shutting_down())
 
     def _give_up(self, address: Address, letter: Letter, error: BaseException | None) -> None:
-        level = logging.INFO if isinstance(error, Refused) else logging.ERROR
+        level = logging.INFO if isinstance(error, Refused) and error.code == "shutting_down" else logging.ERROR
         logger.log(level, "%s: %s is given up over %s", address.stream, type(letter.command).__name__, _name(error))
         letter.fail(error or Refused("overloaded", "this conversation had a fault", retry_after=30))
 

@@ -10,6 +10,7 @@ RefusalCode = Literal[
     "session_erased",
     "session_busy",
     "overloaded",
+    "storage_failed",
     "shutting_down",
     "idempotency_conflict",
     "run_ended",

@@ -17,6 +17,9 @@ MAX_FAILURES = 10
 HEALED_AFTER = 60.0
 """Seconds without a failure after which the earlier ones do not count."""
 
+SWEPT_AFTER = 30.0
+"""Seconds after which it may be worth while to ask an address without hope again."""
+
 MAX_GIVEN_UP = 100_000
 """Addresses remembered for the sweep; those that were given up first are forgotten first."""
 
@@ -33,6 +36,12 @@ class _Failure:
     waiting: bool = False
     of_log: bool = False
     held: list[Letter] = field(default_factory=list)
+
+    def refusal(self, seconds: float) -> Refused:
+        """Return what to answer who cannot wait so long for the next actor."""
+        if self.of_log:
+            return Refused("storage_failed", "the log failed; this conversation starts again", math.ceil(seconds))
+        return Refused("overloaded", "this conversation had a fault and starts again", math.ceil(seconds))
 
 
 class Failures:
@@ -65,28 +74,29 @@ class Failures:
         """Keep a letter for the next actor of a pausing address.
 
         Raises:
-            Refused: `overloaded`: an answer is wanted sooner than it can come, or too much waits.
+            Refused: an answer is wanted sooner than it can come (`storage_failed`, or `overloaded` where the log is not
+                to blame), or too much waits (`overloaded`).
         """
         failure = self._table[address]
         left = failure.until - now
         if letter.reply is not None and left > 1:
-            raise Refused("overloaded", "this conversation had a fault and is starting again", retry_after=math.ceil(left))
+            raise failure.refusal(left)
         if len(failure.held) >= self._held and not pressing:
             raise Refused("overloaded", "too much waits for this conversation", retry_after=1)
         failure.held.append(letter)
 
-    def release(self, address: Address) -> tuple[list[Letter], bool]:
-        """End the pause; return the letters, and whether another try has hope."""
+    def release(self, address: Address) -> tuple[list[Letter], Refused | None]:
+        """End the pause; return the letters, and what to answer them where another try has no hope."""
         failure = self._table[address]
         held, failure.held, failure.waiting = failure.held, [], False
         if failure.count < MAX_FAILURES:
-            return held, True
+            return held, None
         del self._table[address]
         if failure.of_log:
             self._given_up[address] = None
             if len(self._given_up) > MAX_GIVEN_UP:
                 self._given_up.popitem(last=False)
-        return held, False
+        return held, failure.refusal(SWEPT_AFTER)
 
     def given_up(self) -> list[Address]:
         """Return and forget the addresses without hope whose log may have healed; who they are owed to may not ask."""

@@ -25,10 +25,11 @@ class Route:
     """One operation.
 
     `operation`: its name, under which `app.py` finds the code.  `scope`: None needs no token.  `body`, `response`: names
-    in `schemas.COMPONENTS`; a response None is text.  `openai`: errors have OpenAI's shape, unknown query parameters pass.
+    in `schemas.COMPONENTS`; a response None is text, or nothing if `status` is 204.  `openai`: errors have OpenAI's
+    shape, unknown query parameters pass.
     """
 
-    method: Literal["GET", "POST", "PATCH"]
+    method: Literal["GET", "POST", "PATCH", "DELETE"]
     path: str
     operation: str
     summary: str
@@ -59,6 +60,7 @@ LAST_EVENT = Parameter("Last-Event-ID", {"type": "string"}, "Goes before `after`
 
 _START = (
     "overloaded",
+    "storage_failed",
     "session_queue_full",
     "unknown_profile",
     "unknown_provider",
@@ -114,6 +116,15 @@ ROUTES: tuple[Route, ...] = (
         "Session",
         "ChangeSession",
         errors=("session_not_found", "unknown_profile", "unknown_provider"),
+    ),
+    Route(
+        "DELETE",
+        "/v1/sessions/{session_id}",
+        "erase_session",
+        "Erase a session and its runs, for good.",
+        "run",
+        204,
+        errors=("session_not_found", "session_busy"),
     ),
     Route(
         "GET",

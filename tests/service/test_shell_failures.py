@@ -181,4 +181,17 @@ def test_during_a_long_pause_asks_are_refused_with_the_time_to_wait() -> None:
                 here.clock.advance(pause + 0.01)
                 eventually(lambda: here.directory.counts()["failed"] == 0)
         refusal = here.refusal("a", Look())
+        assert (refusal.code, refusal.retry_after) == ("storage_failed", 2)
+
+
+def test_during_a_long_pause_over_a_fault_of_the_program_the_log_is_not_blamed() -> None:
+    with town() as here:
+        for pause in (0.1, 0.2, 0.4, 0.8, 1.6):
+            with pytest.raises(ValueError, match="a fault"):
+                here.ask("a", Explode())
+            eventually(lambda: here.directory.counts()["failed"] == 1)
+            if pause < 1:
+                here.clock.advance(pause + 0.01)
+                eventually(lambda: here.directory.counts()["failed"] == 0)
+        refusal = here.refusal("a", Look())
         assert (refusal.code, refusal.retry_after) == ("overloaded", 2)

@@ -77,6 +77,7 @@ def test_a_run_of_an_unknown_session_is_404(site: Site) -> None:
     ("error", "status", "code", "pause"),
     [
         (Refused("overloaded", "busy", retry_after=7), 503, "overloaded", "7"),
+        (Refused("storage_failed", "broken", retry_after=9), 503, "storage_failed", "9"),
         (Refused("session_queue_full", "busy"), 429, "session_queue_full", None),
         (Refused("shutting_down", "bye"), 503, "shutting_down", "5"),
         (Refused("unknown_profile", "no such profile"), 400, "unknown_profile", None),
