@@ -108,6 +108,17 @@ def test_a_model_that_is_not_installed_is_told_by_ready_and_by_the_run() -> None
     assert (found["status"], "the weights are not installed" in found["error"]["message"]) == ("failed", True)
 
 
+def test_the_embedded_model_has_as_long_to_load_as_the_configuration_says() -> None:
+    given = []
+
+    def make(data_dir: Path, clock: Clock, supervision: Supervision) -> StillModel:
+        given.append(supervision.load)
+        return StillModel(data_dir, clock, supervision=supervision)
+
+    with serving(loaded("[server]\nready_timeout_s = 7\n"), bare(embedded=make)):
+        assert given == [7.0]
+
+
 def test_a_failed_start_lets_everything_go(provider: FakeProvider) -> None:
     with serving(loaded(custom(provider)), bare()) as first:
         taken = first.url.removeprefix("http://")
