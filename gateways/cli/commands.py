@@ -3,6 +3,7 @@
 A command's module is imported when the command is used, so that `deedbox events` does not pay for the server's libraries.
 """
 
+import difflib
 import importlib
 import os
 from typing import Any
@@ -45,6 +46,14 @@ class Commands(click.Group):
         found: click.Command = getattr(importlib.import_module(module), name)
         return found
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is named first; one that does not exist is answered with the nearest."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            near = difflib.get_close_matches(name, COMMANDS, n=1)
+            raise click.UsageError(f"No such command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""), ctx)
+        return super().resolve_command(ctx, args)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read what comes before the command's name; a wrong option ends it with a sentence."""
         try:
@@ -83,7 +92,8 @@ def _misused(ctx: click.Context, exc: click.UsageError) -> None:
     if isinstance(exc, click.exceptions.NoArgsIsHelpError):
         raise exc
     path = exc.ctx.command_path if exc.ctx else ctx.command_path
-    _end(ctx, f"{exc.format_message().rstrip('.')}. See '{path} --help'.", EXIT_USAGE)
+    said = exc.format_message()
+    _end(ctx, f"{said if said.endswith(('.', '?')) else said + '.'} See '{path} --help'.", EXIT_USAGE)
 
 
 def _end(ctx: click.Context, sentence: str, code: int) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 import click
 import msgspec
 
+from eventstore.catalogue import CANONICAL_TAGS
 from gateways.cli.client import Client
 from gateways.cli.options import client, json_option, server_options, show
+from gateways.config_checks import unknown
 
 SESSION_COLUMNS = ("session_id", "title", "profile", "model", "run_count", "updated_at")
 RUN_COLUMNS = ("run_id", "session_id", "status", "model", "created_at", "finish_reason")
@@ -76,12 +78,19 @@ def events(  # noqa: PLR0913 (one parameter an option)
 
     With --follow also those that come, over cut connections and restarts of the server.
     """
-    wanted = frozenset(types.split(",")) if types else frozenset()
+    wanted = _types(types or "")
     with client(config_file, url, token) as server:
         found = server.follow(run_id, after) if follow else _recorded(server, run_id, after)
         for event in found:
             if not wanted or event["type"] in wanted:
                 click.echo(msgspec.json.encode(event) if as_json else _line(event))
+
+
+def _types(text: str) -> frozenset[str]:
+    wanted = frozenset(name.strip() for name in text.split(",") if name.strip())
+    for name in sorted(wanted - CANONICAL_TAGS):
+        raise unknown("type of event", name, CANONICAL_TAGS, "--types")
+    return wanted
 
 
 def _recorded(server: Client, run_id: str, after: int) -> Iterator[dict[str, Any]]:

@@ -112,6 +112,20 @@ def test_events_are_shown_by_line_or_as_json_and_by_type() -> None:
     assert [json.loads(line) for line in chosen] == [DELTA]
 
 
+@pytest.mark.parametrize(
+    ("types", "says"),
+    [
+        ("model.dleta", "did you mean model.delta? known are"),
+        ("run.started,foo", "no type of event 'foo'; known are approval"),
+    ],
+)
+def test_a_type_of_event_that_does_not_exist_is_refused_before_anything_is_asked(types: str, says: str) -> None:
+    with fake_api(lambda *_: as_json({})) as api:
+        result = deedbox("events", "run_1", "--types", types, "--url", api.url)
+    assert (result.exit_code, result.stdout, api.asked) == (2, "", [])
+    assert says in result.stderr
+
+
 def test_without_a_server_a_command_says_how_to_start_one() -> None:
     result = deedbox("sessions", "--url", "http://127.0.0.1:9")
     assert result.exit_code == 5
@@ -141,6 +155,8 @@ def test_a_missing_token_is_told_in_words_of_the_command_line() -> None:
     ("arguments", "sentence"),
     [
         (["nonsense"], "deedbox: No such command 'nonsense'. See 'deedbox --help'."),
+        (["sesions"], "deedbox: No such command 'sesions'. Did you mean 'sessions'? See 'deedbox --help'."),
+        (["token", "creat"], "deedbox: No such command 'creat'. Did you mean 'create'? See 'deedbox token --help'."),
         (["--nonsense"], "deedbox: No such option '--nonsense'. See 'deedbox --help'."),
         (["events"], "deedbox: Missing argument 'RUN_ID'. See 'deedbox events --help'."),
         (
