@@ -21,6 +21,7 @@ COMMANDS = {
     "chat": "gateways.cli.chat:chat",
     "sessions": "gateways.cli.listings:sessions",
     "runs": "gateways.cli.listings:runs",
+    "cancel": "gateways.cli.cancel:cancel",
     "events": "gateways.cli.listings:events",
     "models": "gateways.cli.models:models",
     "token": "gateways.cli.tokens:token",

@@ -126,6 +126,28 @@ def test_a_type_of_event_that_does_not_exist_is_refused_before_anything_is_asked
     assert says in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        ("running", "run_1 is being cancelled"),
+        ("cancelled", "run_1 is cancelled"),
+        ("completed", "run_1 has ended already: it completed"),
+    ],
+)
+def test_a_run_is_cancelled_by_its_id(status: str, says: str) -> None:
+    with fake_api(lambda *_: as_json({"run_id": "run_1", "status": status}, 202)) as api:
+        result = deedbox("cancel", "run_1", "--url", api.url)
+    assert (result.exit_code, result.stdout) == (0, f"{says}\n")
+    assert [asked[:2] for asked in api.asked] == [("POST", "/v1/runs/run_1/cancel")]
+
+
+def test_cancelling_a_run_that_does_not_exist_is_a_sentence() -> None:
+    with fake_api(lambda *_: as_json({"code": "run_not_found", "detail": "There is no such run."}, 404)) as api:
+        result = deedbox("cancel", "../x", "--url", api.url)
+    assert (result.exit_code, result.stderr) == (3, "deedbox: There is no such run.\n")
+    assert api.asked[0][1] == "/v1/runs/..%2Fx/cancel"
+
+
 def test_without_a_server_a_command_says_how_to_start_one() -> None:
     result = deedbox("sessions", "--url", "http://127.0.0.1:9")
     assert result.exit_code == 5
