@@ -32,6 +32,8 @@ class Calls:
     _kept: dict[int, str] = field(default_factory=dict)
     _waits: dict[int, _Wait] = field(default_factory=dict)
     _waited: int = 0
+    kept: int = 0
+    """Characters of all outcomes that were not joined."""
 
     @property
     def outstanding(self) -> frozenset[int]:
@@ -87,6 +89,7 @@ class Calls:
         self._open.remove(number)
         self._settled[number] = len(self._settled)
         self._kept[number] = outcome
+        self.kept += len(outcome)
 
     @property
     def ready(self) -> bool:
@@ -105,7 +108,7 @@ class Calls:
         for key in answers:
             self._waited -= len(self._waits.pop(key).numbers)
         for number in joined:
-            del self._kept[number]
+            self.kept -= len(self._kept.pop(number))
         return answers
 
     def _wait(self, key: int, wait: _Wait) -> None:

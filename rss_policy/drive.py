@@ -119,6 +119,15 @@ class Drive:
             return self._failed(fault), None
         return self._waiting(halted)
 
+    def wait_on(self) -> Halt:
+        """Return where a script is that an outcome did not wake: it waits on, unless too much is kept for it."""
+        self._acts, self._emitted = [], 0
+        try:
+            self._refuse_too_much()
+        except OverLimit as over:
+            return self._limit(over.limit, str(over))
+        return Waiting((), self.calls.awaited)
+
     def _next(self, snapshot: SyncSnapshot, turn: Turn) -> SyncSnapshot | None:
         if self._monotonic() - self._since > self.limits.step_seconds:
             raise OverLimit("step_seconds", f"computed longer than {self.limits.step_seconds} s without waiting")
@@ -186,7 +195,7 @@ class Drive:
                 raise Misused(f"there is no host call {name}({what!r})")
 
     def _refuse_too_much(self) -> None:
-        if self._emitted + self._open > self.limits.held_bytes:
+        if self._emitted + self._open + self.calls.kept > self.limits.held_bytes:
             raise OverLimit("held_bytes", f"made the host keep more than {self.limits.held_bytes} characters at once")
 
     def _did(self, act: Act, turn: Turn) -> None:

@@ -87,7 +87,7 @@ class LiveScript:
             self._refuse_gone()
             self._drive.settle(number, self._fit(outcome))
             if not self._drive.calls.ready:
-                return Waiting((), self._drive.calls.awaited)
+                return self._wait_on()
             return self._go(self._resumed, Turn(answer, observe))
 
     def kill(self) -> None:
@@ -161,6 +161,13 @@ class LiveScript:
         if self._lost is not None:
             self._release()
             raise WorkerLost(self._lost)
+        return halt
+
+    def _wait_on(self) -> Halt:
+        halt = self._drive.wait_on()
+        if not isinstance(halt, Waiting):
+            self._over = True
+            self._release()
         return halt
 
     def _first(self) -> SyncSnapshot:

@@ -31,7 +31,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         call_bytes: the payload of one host call.
         outcome_bytes: the outcome of one host call.
         result_bytes: what the script returns.
-        held_bytes: everything that the host keeps for it at once: what it emitted since its last wait, and its open calls.
+        held_bytes: everything that the host keeps for it at once: what it emitted since its last wait, its open calls,
+            and outcomes that it has not joined.
     """
 
     step_seconds: float = 5.0

@@ -223,6 +223,50 @@ def test_what_the_host_keeps_at_once_is_bounded_although_each_value_is_small(eng
     assert 20 <= acts + len(halt.acts) <= 50
 
 
+UNJOINED = {
+    "while it waits for another": "await join(last)",
+    "before it emits": "await join(last)\nemit({'type': 'note.x'})",
+}
+
+
+@pytest.mark.parametrize("then", UNJOINED.values(), ids=UNJOINED)
+def test_outcomes_that_are_never_joined_are_kept_and_counted(engine: MontyEngine, then: str) -> None:
+    body = f"for i in range(50):\n    start({{'kind': 'sleep'}})\nlast = start({{'kind': 'sleep'}})\n{then}"
+    bundle = bundle_of(
+        {"agent.main": f"from host import join\n{HOST}async def run(context):\n" + indent(body, "    ")}, manifest=HELD
+    )
+    script, _ = engine.open(bundle, CONTEXT)
+    halt = script.begin(answers)
+    settled = 0
+    while isinstance(halt, Waiting) and settled < 50:
+        settled += 1
+        halt = script.settle(settled, {"x": "x" * 900}, answers)
+    assert isinstance(halt, Raised), halt
+    assert "made the host keep more than 20000 characters at once (setting limits.held_bytes)" in halt.message
+    assert (20 <= settled <= 23, halt.acts, script.worker_pid) == (True, (), None)
+    with pytest.raises(ValueError, match="ended"):
+        script.settle(51, {}, answers)
+
+
+def test_an_outcome_that_is_joined_later_is_counted_until_then(engine: MontyEngine) -> None:
+    body = (
+        "handles = [start({'kind': 'sleep'}) for i in range(15)]\nawait sleep(1)\n"
+        "for handle in handles:\n    await join(handle)\n"
+        "x = 'x' * 900\nfor i in range(15):\n    emit({'type': 'note.x', 'x': x})\nreturn 1"
+    )
+    bundle = bundle_of(
+        {"agent.main": f"from host import join\n{HOST}async def run(context):\n" + indent(body, "    ")}, manifest=HELD
+    )
+    script, _ = engine.open(bundle, CONTEXT)
+    halt, acts = script.begin(answers), 0
+    for number in range(1, 17):
+        assert isinstance(halt, Waiting), halt
+        halt = script.settle(number, {"x": "x" * 900}, answers)
+        acts += len(halt.acts)
+    assert isinstance(halt, Ended), halt
+    assert acts == 15
+
+
 def test_what_was_handed_over_or_settled_is_no_longer_counted(engine: MontyEngine) -> None:
     body = (
         "x = 'x' * 900\nfor i in range(50):\n    emit({'type': 'note.x', 'x': x})\n"
