@@ -125,6 +125,11 @@ def test_the_request_id_is_kept_for_the_providers_support() -> None:
     assert CHAT.error(500, {"x-request-id": "req_1"}, "")["request_id"] == "req_1"
 
 
+def test_a_demand_for_money_is_never_repeated_whatever_code_stands_beside_it() -> None:
+    body = json.dumps({"type": "error", "error": {"type": "api_error", "message": "your credit balance is too low"}})
+    assert CHAT.error(402, {}, body)["kind"] == "quota"
+
+
 FIELDS = st.sampled_from(["error", "message", "code", "type", "status", "details", "choices", "delta", "tool_calls"])
 VALUES = st.recursive(
     st.none() | st.booleans() | st.floats() | st.text(max_size=8),

@@ -124,7 +124,12 @@ MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", 
 
 
 def retry_kind(status: int | None, codes: list[str], message: str) -> str:
-    """Return the class of a failure that a provider told: structured codes, then the status, then words."""
+    """Return the class of a failure that a provider told: structured codes, then the status, then words.
+
+    "Payment required" is about money whatever code stands beside it: a general one would have it tried again.
+    """
+    if status == 402:
+        return "quota"
     for code in codes:
         if code.lower() in KIND_OF_CODE:
             return KIND_OF_CODE[code.lower()]
