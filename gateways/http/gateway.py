@@ -94,6 +94,7 @@ class Gateway:
             "list_sessions": sessions.list,
             "read_session": sessions.read,
             "change_session": sessions.change,
+            "erase_session": sessions.erase,
             "list_messages": sessions.messages,
             "create_run": runs.create,
             "list_runs": runs.list,

@@ -6,6 +6,7 @@ from gateways.http.errors import TABLE
 from gateways.http.routes import ROUTES, Parameter, Route
 from gateways.http.schemas import COMPONENTS, ref, text
 
+NOTHING = 204
 _ALWAYS = ("foreign_host", "foreign_origin", "rate_limited", "internal_error")
 _WITH_BODY = ("invalid_json", "invalid_field", "unknown_field", "missing_field", "unsupported_media_type", "body_too_large")
 
@@ -59,7 +60,8 @@ def _parameter(each: Parameter) -> Json:
 
 
 def _responses(route: Route) -> Json:
-    responses: Json = {str(route.status): {"description": route.summary, "content": _content(route)}}
+    content = {} if route.status == NOTHING else {"content": _content(route)}
+    responses: Json = {str(route.status): {"description": route.summary, **content}}
     if route.operation == "ready":
         responses["503"] = responses["200"] | {"description": "Not yet."}
     by_status: dict[int, list[str]] = {}

@@ -1,4 +1,4 @@
-"""The routes of sessions: create, list, read, change, and the transcript in pages."""
+"""The routes of sessions: create, list, read, change, erase, and the transcript in pages."""
 
 import falcon
 
@@ -11,6 +11,9 @@ from gateways.http.checks import check_body
 from gateways.http.errors import ApiError
 from gateways.http.gate import asked, caller
 from gateways.http.ports import HttpPorts
+
+ERASED = "asked for by its owner"
+"""What the log says of an erasure that came in here."""
 
 
 class SessionRoutes:
@@ -52,6 +55,11 @@ class SessionRoutes:
         self._find(owner, session_id)
         self._ports.service.change_session(owner, session_id, body)
         resp.media = views.session(self._find(owner, session_id))
+
+    def erase(self, req: falcon.Request, resp: falcon.Response, session_id: str) -> None:
+        """Erase a session and its runs: 204 once nothing of them is on record; a repeat finds no session."""
+        self._ports.service.erase_session(caller(req).name, session_id, ERASED)
+        resp.status = falcon.HTTP_204
 
     def messages(self, req: falcon.Request, resp: falcon.Response, session_id: str) -> None:
         """Read the transcript by ordinal."""

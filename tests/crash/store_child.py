@@ -1,7 +1,8 @@
 """A process that appends and writes down what it was answered, to be killed.
 
 `python -m tests.crash.store_child commits DIR`: a fixed history, once for each commit and each side of it, in a fork that
-kills itself there; `DIR/<n>-<side>/answered` holds what was answered.  `… storm DIR`: appends until somebody kills it.
+kills itself there; `DIR/<n>-<side>/answered` holds what was answered.  `… erasure DIR`: the same at the one commit of an
+erasure.  `… storm DIR`: appends until somebody kills it.
 """
 
 import os
@@ -104,6 +105,18 @@ def commits(root: Path) -> None:
                 return
 
 
+def erasure(root: Path) -> None:
+    for side in ("before", "after"):
+        folder = root / side
+        if (pid := os.fork()) == 0:
+            store = opened(folder, die_at(2 * len(history(1)) + 1, side))
+            for number in (1, 2):
+                run(store, folder, number)
+            store.log.erase("1", "asked for", NOON)
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+
+
 def storm(folder: Path) -> None:
     store = opened(folder, sqlite_commit)
     numbers = count(store.queries.counts()["events"])  # more than there are sessions, so these are new ones
@@ -117,4 +130,4 @@ def storm(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"commits": commits, "storm": storm}[sys.argv[1]](Path(sys.argv[2]))
+    {"commits": commits, "erasure": erasure, "storm": storm}[sys.argv[1]](Path(sys.argv[2]))

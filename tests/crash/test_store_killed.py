@@ -11,6 +11,7 @@ from eventstore import Envelope, Redactor
 from eventstore.sqlite import Store, open_store
 from tests.contract.tables import dump
 from tests.crash.store_child import RAW, history
+from tests.fakes.logs import NOON
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,13 +27,13 @@ def answered(folder: Path) -> list[tuple[str, int, int]]:
     return [(stream, int(version), int(position)) for stream, version, position in whole]
 
 
-def check(store: Store, folder: Path) -> None:
+def check(store: Store, folder: Path, erased: frozenset[str] = frozenset()) -> None:
     assert store.log.check() is None
     before = dump(store.log)
     store.log.rebuild()
     assert dump(store.log) == before
     recorded = {(e.stream, e.version, e.position) for e in everything(store)}
-    assert [one for one in answered(folder) if one not in recorded] == []
+    assert [one for one in answered(folder) if one not in recorded and one[0] not in erased] == []
 
 
 def everything(store: Store) -> list[Envelope]:
@@ -77,3 +78,23 @@ def test_nothing_that_was_answered_is_lost_at_any_moment(tmp_path: Path) -> None
         store = open_store(tmp_path, Redactor(), holder="the test")
         check(store, tmp_path)
         store.close()
+
+
+def test_an_erasure_that_is_killed_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    assert child("erasure", tmp_path).wait(60) == 0
+    for side in ("before", "after"):
+        folder = tmp_path / side
+        kept, text = side == "before", b"hello hello"
+        assert text in b"".join(path.read_bytes() for path in folder.iterdir()), "the crash left it in the files"
+        store = open_store(folder, Redactor(), holder="the test")
+        check(store, folder, erased=frozenset() if kept else frozenset({"session-1", "run-1"}))
+        found = [store.queries.session(None, "1"), store.queries.run(None, "1"), store.queries.key("ann", "k1")]
+        assert [one is not None for one in found] == [kept] * 3
+        assert (list(store.log.batches("1", 1)), list(store.log.batches("2", 1))) == ([RAW] * 2 * kept, [RAW] * 2)
+        assert (len(store.queries.messages("2", limit=9)), store.log.blob("policy:1")) == (2, RAW)
+        for number in ("1", "2"):
+            if kept or number == "2":
+                store.log.erase(number, "asked for", NOON)
+        store.close()
+        left = {path.name for path in folder.iterdir() if text in path.read_bytes()}
+        assert left == set(), "what was erased before the crash goes with it"

@@ -234,6 +234,7 @@ def test_what_belongs_to_somebody_else_is_not_there(served: Served) -> None:
         ("POST", f"/v1/runs/{run}/cancel", {}),
         ("GET", f"/v1/sessions/{session}", None),
         ("PATCH", f"/v1/sessions/{session}", {"title": "t"}),
+        ("DELETE", f"/v1/sessions/{session}", None),
         ("GET", f"/v1/sessions/{session}/messages", None),
         ("POST", "/v1/runs", {"input": "hi", "session_id": session}),
         ("POST", "/v1/chat/completions", _chat(session)),

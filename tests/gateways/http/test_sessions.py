@@ -2,6 +2,8 @@
 
 import pytest
 
+from gateways.http.paging import next_page
+from gateways.http.streams import EventStream, RunRenderer
 from tests.gateways.http.conftest import Site
 
 
@@ -49,11 +51,55 @@ def test_a_change_that_changes_nothing_or_the_wrong_thing_is_refused(site: Site,
     assert (refused.status_code, refused.json["code"]) == (400, code)
 
 
-def test_erasing_is_not_advertised_before_it_is_there(site: Site) -> None:
+def test_an_erased_session_is_gone_with_its_runs_and_their_events(site: Site) -> None:
+    run = site.run("something private")
+    session = site.get(f"/v1/runs/{run}").json["session_id"]
+    site.service.answer(run, "an", "swer")
+    erased = site.call("DELETE", f"/v1/sessions/{session}")
+    assert (erased.status_code, erased.content) == (204, b"")
+    paths = (f"/v1/sessions/{session}", f"/v1/sessions/{session}/messages", f"/v1/runs/{run}", f"/v1/runs/{run}/events")
+    found = [site.get(path) for path in paths]
+    assert [(each.status_code, each.json["code"]) for each in found] == [
+        *[(404, "session_not_found")] * 2,
+        *[(404, "run_not_found")] * 2,
+    ]
+    stream = site.get(f"/v1/runs/{run}/events", headers={"Accept": "text/event-stream"})
+    assert (stream.status_code, stream.json["code"]) == (404, "run_not_found")
+    assert [site.get(path).json["data"] for path in ("/v1/sessions", "/v1/runs")] == [[], []]
+
+
+def test_erasing_once_more_finds_no_session(site: Site) -> None:
     site.post("/v1/sessions", {"session_id": "mine"})
-    refused = site.call("DELETE", "/v1/sessions/mine")
-    assert (refused.status_code, refused.json["code"]) == (405, "method_not_allowed")
-    assert "GET" in refused.headers["allow"]
+    answers = [site.call("DELETE", "/v1/sessions/mine") for _ in range(2)]
+    assert [each.status_code for each in answers] == [204, 404]
+    assert answers[1].json["code"] == "session_not_found"
+
+
+def test_a_session_with_a_run_that_has_not_ended_is_not_erased(site: Site) -> None:
+    run = site.run()
+    session = site.get(f"/v1/runs/{run}").json["session_id"]
+    refused = site.call("DELETE", f"/v1/sessions/{session}")
+    assert (refused.status_code, refused.json["code"]) == (409, "session_busy")
+    site.post(f"/v1/runs/{run}/cancel", {})
+    assert site.call("DELETE", f"/v1/sessions/{session}").status_code == 204
+
+
+def test_only_its_owner_erases_a_session_and_only_with_the_scope_run(site: Site) -> None:
+    site.post("/v1/sessions", {"session_id": "mine"})
+    ann = {"Authorization": f"Bearer {site.world.tokens.create('ann', ('read', 'run', 'admin'), 0, 'ann')[0]}"}
+    reader = {"Authorization": f"Bearer {site.world.tokens.create('reader', ('read',), 0)[0]}"}
+    answers = [site.call("DELETE", "/v1/sessions/mine", headers=headers) for headers in (ann, reader)]
+    assert [each.json["code"] for each in answers] == ["session_not_found", "missing_scope"]
+    assert site.get("/v1/sessions/mine").status_code == 200
+
+
+def test_a_stream_that_is_open_ends_when_its_run_is_erased(site: Site) -> None:
+    run = site.run()
+    site.service.answer(run, "an", "swer")
+    stream = EventStream(run, 0, RunRenderer())
+    stream.feed_page(site.world.ports.queries.events(run, limit=2), 10_000)
+    site.call("DELETE", f"/v1/sessions/{site.get(f'/v1/runs/{run}').json['session_id']}")
+    assert (next_page(site.world.ports.queries, stream), stream.over, stream.cursor) == ((b"", 0), True, 2)
 
 
 def test_the_list_goes_page_by_page_from_the_newest(site: Site) -> None:
