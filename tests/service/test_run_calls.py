@@ -20,10 +20,11 @@ from eventstore import catalogue as log_of
 from eventstore.memory import MemoryLog
 from rss_policy.engine import MontyEngine
 from rss_policy.errors import EngineBusy, EngineFailed
+from rss_policy.manifest import Limits
 from rss_policy.script import BundleRef, Halt, RecordedStep, Script
 from tests.fakes.models import Plan, ScriptedModels
 from tests.fakes.policies import PLAIN, SLEEPING
-from tests.fakes.system import DONE, System, running, script
+from tests.fakes.system import DONE, System, is_equal, running, script
 from tests.fakes.tools import FakeTool, FakeToolbox
 
 
@@ -284,3 +285,15 @@ def test_a_message_without_a_word_of_the_user_is_refused(
     with running(log, engine, PLAIN) as system, pytest.raises(Refused) as refused:
         system.front.admit(Inbound("ann", tuple(dict(each) for each in messages)))
     assert refused.value.code == "invalid_command"
+
+
+def test_a_run_whose_script_lets_outcomes_pile_up_fails_by_the_limit_and_is_the_same_in_a_replay(log: MemoryLog) -> None:
+    small = MontyEngine(workers=2, limits=Limits(held_bytes=5_000))
+    body = 'for i in range(30):\n    start({"kind": "request", "path": "/x", "body": {}})\nawait sleep(60_000)\n' + DONE
+    with running(log, small, script(body), Plan(body="x" * 900)) as system:
+        run_id = system.say().run_id
+        end = system.wait(run_id)
+        assert isinstance(end, log_of.RunFailed)
+        assert (end.error.code, "limits.held_bytes" in end.error.message) == ("policy_limit", True)
+        assert is_equal(system, run_id)
+    small.close()
