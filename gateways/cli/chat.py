@@ -1,5 +1,9 @@
 """The command that talks with an agent in the terminal, through the HTTP API of a running server."""
 
+import difflib
+import os
+import re
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,6 +19,11 @@ from gateways.cli.options import client, server_options
 from gateways.clock import UlidIds
 from gateways.errors import GatewayError
 
+COMMANDS = ("/new", "/quit", "/exit", "/help")
+UNKNOWN_COMMAND = re.compile(r"(/[A-Za-z]+)(?:[^\S\n].*)?")
+"""A line such as `/nwe` or `/model x`; neither a path such as `/etc/hosts`, nor a line that begins with a space."""
+MOST_PIPED = 8 * 1024 * 1024
+"""Characters that are read from a pipe beside a message; the server takes less."""
 HELP = "/new starts a new session, /quit ends, Ctrl-C cancels the answer, Ctrl-D ends"
 
 
@@ -25,6 +34,11 @@ class Conversation:
         """Start a conversation; `request` holds what each message carries: session_id, model, profile."""
         self._server, self._request, self._console = server, request, console
         self._printed = ""
+
+    @property
+    def session_id(self) -> str | None:
+        """The session that the next message goes on with, or None."""
+        return self._request.get("session_id")
 
     def new(self) -> None:
         """Forget the session: the next message starts another."""
@@ -126,11 +140,12 @@ def chat(  # noqa: PLR0913 (one parameter an option)
 ) -> None:
     """Talk with the agent.
 
-    MESSAGE alone is answered once; without it, each line that is typed or piped in.  Lines that are pasted together are
-    one message.
+    MESSAGE alone is answered once, with what is piped in behind it; without it, each line that is typed or piped in.  Lines
+    that are pasted together are one message.
     """
     if message and not " ".join(message).strip():
         raise click.UsageError("MESSAGE is empty")
+    text = "\n\n".join(filter(None, (" ".join(message), _beside() if message else "")))
     given = {"session_id": session_id, "model": model, "profile": profile}
     request = {name: value for name, value in given.items() if value is not None}
     console = Console(highlight=False, markup=False, emoji=False)
@@ -138,10 +153,13 @@ def chat(  # noqa: PLR0913 (one parameter an option)
         server.get("/health")
         talk = Conversation(server, request, console)
         if message:
-            lines: Iterator[str] = iter((" ".join(message),))
+            lines: Iterator[str] = iter((text,))
         else:
             lines = _typed(console) if sys.stdin.isatty() else _piped()
-        if not _converse(talk, lines, console, keep_on=not message and sys.stdin.isatty()):
+        good = _converse(talk, lines, console, keep_on=not message and sys.stdin.isatty())
+        if message and session_id is None and talk.session_id is not None and sys.stderr.isatty():
+            click.secho(f"'deedbox chat --session {talk.session_id}' goes on from here", err=True, dim=True)
+        if not good:
             raise click.exceptions.Exit(1)
 
 
@@ -159,9 +177,21 @@ def _converse(talk: Conversation, lines: Iterator[str], console: Console, *, kee
                     console.print("a new session begins with the next message", style="dim")
             case "/help":
                 console.print(HELP)
+            case text if not line.startswith(" ") and (wrong := UNKNOWN_COMMAND.fullmatch(text)):
+                good = _unknown(wrong[1], keep_on=keep_on)
             case text:
                 good = _said(talk, text, keep_on=keep_on) and good
     return good or keep_on
+
+
+def _unknown(name: str, *, keep_on: bool) -> bool:
+    near = difflib.get_close_matches(name, COMMANDS, n=1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    said = f"there is no command {name}; {meant}known are {', '.join(COMMANDS)}; a space before it makes it a message"
+    if not keep_on:
+        raise click.UsageError(said)
+    click.echo(f"deedbox: {said}", err=True)
+    return False
 
 
 def _said(talk: Conversation, text: str, *, keep_on: bool) -> bool:
@@ -172,6 +202,21 @@ def _said(talk: Conversation, text: str, *, keep_on: bool) -> bool:
             raise
         click.echo(f"deedbox: {exc}", err=True)
         return False
+
+
+def _beside() -> str:
+    """Return what is piped in beside a message; what is no pipe and no file may never end, so it is left alone."""
+    with suppress(OSError):  # tests and embedders have streams without a file
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+        if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode)):
+            return ""
+    try:
+        text = sys.stdin.read(MOST_PIPED + 1)
+    except UnicodeDecodeError as exc:
+        raise click.UsageError("what is piped in is not UTF-8 text") from exc
+    if len(text) > MOST_PIPED:
+        raise click.UsageError(f"what is piped in has more than {MOST_PIPED} characters")
+    return text.strip()
 
 
 def _piped() -> Iterator[str]:

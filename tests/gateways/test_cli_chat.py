@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from gateways.cli import chat, main
 from gateways.cli import client as module
-from gateways.cli import main
 from gateways.cli.chat import Conversation
 from gateways.cli.client import Client
 from tests.docs.tables import ROOT
@@ -61,6 +61,54 @@ def test_one_message_as_an_argument_is_answered_once() -> None:
         result = CliRunner().invoke(main, ["chat", "how", "are you", "--session", "ses_9", "--url", api.url])
     assert result.stdout == "Hello\n"
     assert posted(api) == [{"input": "how are you", "session_id": "ses_9"}]
+
+
+def test_what_is_piped_in_beside_a_message_follows_it() -> None:
+    with fake_api(answering(*TEXT, DONE)) as api:
+        result = CliRunner().invoke(main, ["chat", "Summarise", "--url", api.url], input="one\n\ntwo\n")
+        CliRunner().invoke(main, ["chat", "Summarise", "--url", api.url], input=" \n")
+    assert posted(api) == [{"input": "Summarise\n\none\n\ntwo"}, {"input": "Summarise"}]
+    assert (result.stdout, result.exit_code) == ("Hello\n", 0)
+
+
+@pytest.mark.parametrize(
+    ("piped", "says"), [(b"\xff\xfe", "is not UTF-8 text"), (b"123456789", "has more than 8 characters")]
+)
+def test_what_cannot_be_piped_in_is_refused(piped: bytes, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat, "MOST_PIPED", 8)
+    with fake_api(answering(*TEXT, DONE)) as api:
+        result = CliRunner().invoke(main, ["chat", "Summarise", "--url", api.url], input=piped)
+    assert (result.exit_code, says in result.stderr, posted(api)) == (2, True, [])
+
+
+@pytest.mark.parametrize("typed", ["/nwe", "/nwe now", "/model x"])
+def test_a_mistyped_command_is_refused_and_not_sent_to_the_model(typed: str) -> None:
+    with fake_api(answering(*TEXT, DONE)) as api:
+        result = CliRunner().invoke(main, ["chat", "--url", api.url], input=f"{typed}\n")
+    assert (result.exit_code, posted(api)) == (2, [])
+    assert f"there is no command {typed.partition(' ')[0]}; " in result.stderr
+    assert ("did you mean /new? " in result.stderr) == ("nwe" in typed)
+    assert "known are /new, /quit, /exit, /help" in result.stderr
+
+
+def test_a_message_may_begin_with_a_path_or_with_a_space_and_a_slash() -> None:
+    with fake_api(answering(*TEXT, DONE)) as api:
+        CliRunner().invoke(main, ["chat", "--url", api.url], input="/etc/hosts is what?\n /etc is what?\n")
+    assert [body["input"] for body in posted(api)] == ["/etc/hosts is what?", "/etc is what?"]
+
+
+def test_a_single_answer_tells_a_person_how_to_go_on() -> None:
+    ours, theirs = os.openpty()
+    with fake_api(answering(*TEXT, DONE)) as api, os.fdopen(ours, "rb", buffering=0) as terminal:
+        command = [sys.executable, "-m", "gateways", "chat", "hi", "--url", api.url]
+        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=theirs, env=environ
+        ) as process:
+            os.close(theirs)
+            assert process.stdout is not None
+            assert (process.stdout.read(), process.wait(10)) == (b"Hello\n", 0)
+        assert b"'deedbox chat --session ses_1' goes on from here" in terminal.read(4096)
 
 
 def test_an_answer_without_deltas_is_shown_whole() -> None:
