@@ -18,14 +18,14 @@ Every state change is one of these events, stored in the table `events` of `deed
 | field | is |
 |---|---|
 | `position` | place in the whole log: 1, 2, 3… |
-| `stream`, `version` | `session-<id>` or `run-<id>`, and the place in it |
+| `stream`, `version` | `session-<id>` or `run-<id>`, and the place in it; `log-removals` tells what was removed |
 | `seq` | place among the canonical events of a run, without a gap; absent for others |
 | `type`, `schema` | the tag below, and the version of its shape |
 | `at` | UTC in microseconds since the epoch |
 | `actor` | who recorded it, an opaque id |
 | `causation`, `correlation` | what led to it, and what it belongs to, where that is not plain from the stream |
 | `data` | the fields below, as JSON without the tag; a field that has its default is left out |
-| `salt`, `data_sha256`, `hash` | the chain, see below |
+| `salt`, `data_sha256`, `hash` | the chain, see below; `data` and `salt` are null where a `log.erased` lists the position |
 
 `data_sha256 = sha256(salt + data)` and `hash = sha256(previous hash + header + data_sha256)`. The header is the ASCII JSON
 array `[position, stream, version, seq, type, schema, at, actor, causation, correlation]` without blanks; the hash before

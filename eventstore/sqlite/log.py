@@ -106,7 +106,10 @@ class SqliteLog:
 
     def check(self) -> Fault | None:
         """Return the first fault of the hash chain or of a large value, or None; reads all of it, on the calling thread."""
-        return check(self.reader.links(), keeps=self._keeps)
+        fault = check(self.reader.links(), keeps=self._keeps)
+        if fault is not None and self.reader.is_removed(fault.position):  # perhaps it was erased while it was read
+            fault = check(self.reader.links(), keeps=self._keeps)
+        return fault
 
     def rebuild(self) -> None:
         """Make the projections anew from the log, in one transaction on the writer's thread; appends wait meanwhile."""

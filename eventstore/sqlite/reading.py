@@ -148,8 +148,12 @@ class Reader:
             try:
                 yield self.envelope(row)
             except CorruptEvent:
-                if self.row("select data is null from events where position = ?", (row[0],)) != (1,):
+                if not self.is_removed(row[0]):
                     raise
+
+    def is_removed(self, position: int) -> bool:
+        """Tell whether an event has lost its data."""
+        return self.row("select data is null from events where position = ?", (position,)) == (1,)
 
     def envelope(self, row: Row) -> Envelope:
         """Return the envelope of a row that has its data, large values put back."""

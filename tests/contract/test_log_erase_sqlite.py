@@ -24,9 +24,10 @@ from eventstore.catalogue import (
     TurnStarted,
     Usage,
 )
+from eventstore.chain import Link
 from eventstore.errors import SessionBusy, StoreFull
 from eventstore.log import REMOVALS, Batch, NamedBlob, Seal
-from eventstore.sqlite import SqliteLog
+from eventstore.sqlite import SqliteLog, traces
 from tests.contract.tables import dump
 from tests.fakes.logs import NOON, commit, record
 from tests.fakes.town import eventually
@@ -109,6 +110,21 @@ def test_a_large_value_that_was_erased_while_a_page_was_read_is_left_out(log: Sq
     assert [envelope.position for envelope in log.reader.envelopes(page)] == [1, 3, 4]
 
 
+def test_an_erasure_while_the_chain_is_checked_is_no_fault(log: SqliteLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    note(log, "1", LONG)
+    links, erased = log.reader.links, [False]
+
+    def erasing_links(after: int = 0) -> Iterator[Link]:
+        page = list(links(after))
+        if not erased[0]:
+            erased[0] = True
+            log.erase("1", "asked for", NOON)
+        return iter(page)
+
+    monkeypatch.setattr(log.reader, "links", erasing_links)
+    assert (log.check(), erased) == (None, [True])
+
+
 @pytest.mark.parametrize("after", [False, True])
 def test_a_disk_that_fails_undoes_an_erasure_or_leaves_it_whole(tmp_path: Path, *, after: bool) -> None:
     failures: list[Exception] = []
@@ -183,6 +199,44 @@ def test_no_byte_of_an_erased_text_is_left_in_the_files(tmp_path: Path, seed: in
     files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     found = {name: {int(number) for number in re.findall(rb"MARK(\d{4})", data)} for name, data in files.items()}
     assert {name: numbers for name, numbers in found.items() if numbers} == {"deedbox.db": {0, 10, 11}}
+
+
+def test_freed_pages_are_overwritten_also_where_the_file_is_too_large_to_be_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traces, "MOST_BYTES", 0)
+    log = SqliteLog(tmp_path / "deedbox.db", redactor=Redactor())
+    for _ in Talk(log, 3).session(1, turns=3):
+        pass
+    log.erase("1", "asked for", NOON)
+    assert [path.name for path in tmp_path.iterdir() if b"MARK" in path.read_bytes()] == []
+    log.close()
+
+
+def test_the_file_is_made_anew_once_a_minute_and_at_the_stop(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "deedbox.db", redactor=Redactor())
+    done: list[str] = []
+    log._db.set_trace_callback(done.append)
+    for number in range(3):
+        note(log, str(number), "text")
+        log.erase(str(number), "asked for", NOON)
+    assert done.count("vacuum") == 1
+    log.close()
+    assert done.count("vacuum") == 2
+
+
+def test_a_crash_does_not_make_the_log_forget_that_its_file_is_to_be_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(traces, "MOST_BYTES", 0)
+        log = SqliteLog(tmp_path / "deedbox.db", redactor=Redactor())
+        note(log, "1", "text")
+        log.erase("1", "asked for", NOON)
+        log.close()
+    log = SqliteLog(tmp_path / "deedbox.db", redactor=Redactor())
+    assert rows(log, "select count(*) from meta where name = 'traces'") == [(0,)]
+    log.close()
 
 
 class Talk:
