@@ -26,12 +26,16 @@ ENVELOPE = frozenset({"run_id", "parent_run_id", "seq", "at", "type"})
 def sessions(
     config_file: Path | None, url: str | None, token: str | None, *, limit: int, platform: str | None, as_json: bool
 ) -> None:
-    """List sessions, newest first."""
+    """List sessions, newest first.
+
+    One without a title is shown by its first words.
+    """
     with client(config_file, url, token) as server:
         rows = server.pages("/v1/sessions", limit, platform=platform)
         none_yet = "there are no sessions yet: say something with 'deedbox chat'"
         empty = f"there are no sessions of the platform {platform}" if platform else none_yet
-        show(rows, SESSION_COLUMNS, as_json=as_json, empty=empty)
+        shown = rows if as_json else ({**row, "title": row["title"] or row.get("preview")} for row in rows)
+        show(shown, SESSION_COLUMNS, as_json=as_json, empty=empty)
 
 
 @click.command()

@@ -156,6 +156,7 @@ RESPONSES: Json = {
         {
             "session_id": text(),
             "title": nullable(text()),
+            "preview": nullable(text()),
             "profile": text(),
             "model": nullable(text()),
             "provider": nullable(text()),
@@ -170,8 +171,8 @@ RESPONSES: Json = {
             "created_at": MOMENT,
             "updated_at": MOMENT,
         },
-        "session_id title profile model provider busy ephemeral origin parent_session_id active_run_id run_count usage "
-        "metadata created_at updated_at",
+        "session_id title preview profile model provider busy ephemeral origin parent_session_id active_run_id run_count "
+        "usage metadata created_at updated_at",
     ),
     "SessionPage": page("Session", text()),
     "Message": shape(

@@ -15,6 +15,9 @@ from gateways.http.ports import HttpPorts
 ERASED = "asked for by its owner"
 """What the log says of an erasure that came in here."""
 
+LOOKED_AT = 2
+"""Messages among which the first of the user is looked for: what a client brings may begin with a system message."""
+
 
 class SessionRoutes:
     """Handlers; each runs on a worker's thread and sees only what belongs to the caller."""
@@ -28,7 +31,7 @@ class SessionRoutes:
         check_body("CreateSession", body)
         owner = caller(req).name
         session_id = self._ports.service.create_session(NewSession(owner=owner, **body))
-        resp.status, resp.media = falcon.HTTP_201, views.session(self._find(owner, session_id))
+        resp.status, resp.media = falcon.HTTP_201, self._shown(self._find(owner, session_id))
         resp.set_header("Location", f"/v1/sessions/{session_id}")
 
     def list(self, req: falcon.Request, resp: falcon.Response) -> None:
@@ -41,11 +44,11 @@ class SessionRoutes:
             platform=query["platform"],
             include_ephemeral=query["include_ephemeral"],
         )
-        resp.media = views.page([views.session(row) for row in rows], query["limit"], "session_id")
+        resp.media = views.page([self._shown(row) for row in rows], query["limit"], "session_id")
 
     def read(self, req: falcon.Request, resp: falcon.Response, session_id: str) -> None:
         """Read a session."""
-        resp.media = views.session(self._find(caller(req).name, session_id))
+        resp.media = self._shown(self._find(caller(req).name, session_id))
 
     def change(self, req: falcon.Request, resp: falcon.Response, session_id: str) -> None:
         """Change title or settings, and answer with the session as it is then."""
@@ -54,7 +57,7 @@ class SessionRoutes:
         owner = caller(req).name
         self._find(owner, session_id)
         self._ports.service.change_session(owner, session_id, body)
-        resp.media = views.session(self._find(owner, session_id))
+        resp.media = self._shown(self._find(owner, session_id))
 
     def erase(self, req: falcon.Request, resp: falcon.Response, session_id: str) -> None:
         """Erase a session and its runs: 204 once nothing of them is on record; a repeat finds no session."""
@@ -67,6 +70,10 @@ class SessionRoutes:
         self._find(caller(req).name, session_id)
         rows = self._ports.queries.messages(session_id, limit=query["limit"] + 1, after=query["after"])
         resp.media = views.page([views.message(row) for row in rows], query["limit"], "ordinal")
+
+    def _shown(self, row: SessionRow) -> Json:
+        first = self._ports.queries.messages(row.session_id, limit=LOOKED_AT)
+        return views.session(row, views.preview([each.message for each in first]))
 
     def _find(self, owner: str, session_id: str) -> SessionRow:
         row = self._ports.queries.session(owner, session_id)

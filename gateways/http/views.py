@@ -1,5 +1,6 @@
 """From rows and events of the log to the JSON that clients see; times become RFC 3339."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +12,10 @@ from eventstore.queries import MessageRow, RunRow, SessionRow
 
 TERMINAL_EVENTS = (RunCompleted, RunCancelled, RunFailed)
 TERMINAL_STATUSES = frozenset({"completed", "cancelled", "failed"})
+
+
+PREVIEW = 60
+"""Characters; long enough to tell sessions apart, short enough for a column."""
 
 
 def moment(at: int) -> str:
@@ -62,11 +67,22 @@ def usage(total: Usage) -> Json:
     }
 
 
-def session(row: SessionRow) -> Json:
-    """Return a session as clients see it."""
+def preview(messages: Iterable[Json]) -> str | None:
+    """Return the first words of the first message of the user as one printable line of at most `PREVIEW` characters."""
+    for each in messages:
+        if each.get("role") == "user":
+            start = " ".join(part["text"][: 4 * PREVIEW] for part in each["content"] if part["type"] == "text")
+            line = " ".join("".join(letter if letter.isprintable() else " " for letter in start).split())
+            return (line if len(line) <= PREVIEW else line[: PREVIEW - 1].rstrip() + "…") or None
+    return None
+
+
+def session(row: SessionRow, first_words: str | None) -> Json:
+    """Return a session as clients see it; `first_words` as `preview` gives them."""
     return {
         "session_id": row.session_id,
         "title": row.title,
+        "preview": first_words,
         "profile": row.profile,
         "model": row.model,
         "provider": row.provider,

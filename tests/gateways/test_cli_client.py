@@ -95,6 +95,10 @@ def test_a_listing_has_columns_and_an_empty_one_says_what_to_do() -> None:
         lines = deedbox("sessions", "--url", api.url).stdout.splitlines()
     assert lines[0].split() == ["SESSION_ID", "TITLE", "PROFILE", "MODEL", "RUN_COUNT", "UPDATED_AT"]
     assert lines[1].split() == ["ses_1", "-", "default", "m", "2", "t"]
+    with fake_api(lambda *_: as_json({"data": [{**row, "preview": "Hi"}], "has_more": False, "next": None})) as api:
+        shown, told = deedbox("sessions", "--url", api.url).stdout, deedbox("sessions", "--json", "--url", api.url).stdout
+    assert shown.splitlines()[1].split() == ["ses_1", "Hi", "default", "m", "2", "t"]
+    assert json.loads(told) == {**row, "preview": "Hi"}
     with fake_api(lambda *_: as_json({"data": [], "has_more": False, "next": None})) as api:
         result = deedbox("sessions", "--url", api.url)
         other = deedbox("sessions", "--platform", "telegram", "--url", api.url)

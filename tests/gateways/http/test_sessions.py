@@ -4,6 +4,7 @@ import pytest
 
 from gateways.http.paging import next_page
 from gateways.http.streams import EventStream, RunRenderer
+from gateways.http.views import preview
 from tests.gateways.http.conftest import Site
 
 
@@ -21,6 +22,27 @@ def test_a_session_needs_no_body_at_all(site: Site) -> None:
     made = site.call("POST", "/v1/sessions")
     assert made.status_code == 201
     assert made.json["profile"] == "default"
+
+
+def test_a_session_without_a_title_is_told_by_the_first_words_of_its_user(site: Site) -> None:
+    run = site.run("  What\nis \x1b[31mred and " + "very " * 40)
+    site.post("/v1/sessions", {"session_id": "silent"})
+    before = {row["session_id"]: row["preview"] for row in site.get("/v1/sessions").json["data"]}
+    site.service.answer(run, "Blood.")
+    (told,) = [row for row in site.get("/v1/sessions").json["data"] if row["session_id"] != "silent"]
+    assert before == {told["session_id"]: None, "silent": None}
+    assert told["title"] is None
+    assert told["preview"] == "What is [31mred and very very very very very very very very…"
+    assert site.get(f"/v1/sessions/{told['session_id']}").json == told
+
+
+def test_a_preview_is_of_text_alone_and_never_longer_than_a_line() -> None:
+    image = {"type": "image", "media_type": "image/png", "data": "x"}
+    system = {"role": "system", "content": [{"type": "text", "text": "Be brief."}]}
+    user = {"role": "user", "content": [image, {"type": "text", "text": "a" * 100_000}]}
+    assert preview([system, user]) == "a" * 59 + "…"
+    assert preview([{"role": "user", "content": [image]}]) is None
+    assert preview([]) is None
 
 
 def test_a_session_that_exists_is_a_conflict(site: Site) -> None:
