@@ -13,7 +13,7 @@ from eventstore.log import Envelope
 PAGE = 256
 PATIENCE = 2.0
 """Seconds that a session gets to hear of the end of its last run."""
-RESTED = 0.2
+RESTED = 1.0
 """Seconds that actors get to finish what they are at."""
 PAUSE = 0.01
 
