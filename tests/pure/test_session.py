@@ -107,6 +107,15 @@ def test_a_message_that_steers_opens_no_run() -> None:
     assert owes(play(session, command)) == ["tend-r1", "steer-msg_r2"]
 
 
+def test_messages_that_steer_count_as_waiting_until_they_were_taken_in() -> None:
+    session = play(steering(), receive("r1", steering()))
+    for run_id in ("r2", "r3", "r4"):
+        session = play(session, receive(run_id, session))
+    with pytest.raises(Refused, match="too many") as refused:
+        SESSION.decide(session, receive("r5", session))
+    assert refused.value.code == "session_queue_full"
+
+
 def test_results_of_the_clients_tools_never_steer() -> None:
     session = play(steering(), receive("r1", steering()))
     session = play(session, receive("r2", session, admitted=admitted("r2", role="tool")))

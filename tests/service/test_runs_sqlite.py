@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from eventstore.sqlite.log import SqliteLog
 from eventstore.sqlite.queries import SqliteQueries, open_queries
 from rss_policy.engine import MontyEngine
 from tests.fakes.models import Plan, ScriptedModels
-from tests.fakes.policies import WHOLE
+from tests.fakes.policies import STREAMED, WHOLE
 from tests.fakes.system import CountingIds, System, running
 from tests.fakes.tools import FakeTool, FakeToolbox
 
@@ -36,6 +37,19 @@ def stored(tmp_path: Path) -> Iterator[tuple[SqliteLog, SqliteQueries]]:
     log.close()
 
 
+class Forgetful:
+    """Queries that lost every session's first message."""
+
+    def __init__(self, queries: SqliteQueries) -> None:
+        self._queries = queries
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queries, name)
+
+    def messages(self, *given: Any, **more: Any) -> Any:
+        return [row for row in self._queries.messages(*given, **more) if row.ordinal > 1]
+
+
 def stream(*texts: str, gate: threading.Semaphore | None = None) -> Plan:
     return Plan(batches=[f"data: {text}\n\n".encode() for text in texts], gate=gate)
 
@@ -44,6 +58,27 @@ def replays_equal(system: System, run_id: str) -> bool:
     report = replay_run(system.log, system.queries, system.engine, system.profiles, run_id)
     assert report.equal, report
     return report.equal
+
+
+def test_a_run_whose_context_the_log_does_not_give_any_more_fails_and_its_replay_says_so(
+    stored: tuple[SqliteLog, SqliteQueries], engine: MontyEngine
+) -> None:
+    log, queries = stored
+    gate, ids = threading.Semaphore(0), CountingIds()
+    models = ScriptedModels([stream("one"), stream("two", gate=gate)])
+    with running(log, engine, STREAMED, models=models, queries=queries, ids=ids) as system:
+        first = system.say("first")
+        system.wait(first.run_id)
+        system.settled(first.session_id)
+        second = system.say("second", session_id=first.session_id)
+        system.until(second.run_id, lambda e: isinstance(e, log_of.ModelStarted))
+    fewer = Forgetful(queries)
+    with running(log, engine, STREAMED, models=models, queries=fewer, ids=ids) as system:
+        end = system.wait(second.run_id)
+        assert isinstance(end, log_of.RunFailed)
+        assert end.error.code == "context_changed"
+        report = replay_run(log, fewer, engine, system.profiles, second.run_id)
+        assert (report.equal, report.code) == (False, "context_changed")
 
 
 def test_a_conversation_goes_on_after_a_stop_and_replays_equal(

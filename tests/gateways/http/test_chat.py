@@ -180,7 +180,15 @@ def test_an_answer_that_takes_too_long_is_said_with_the_runs_id(make_served: Cal
     served = make_served(completion_seconds=0.1)
     late = requests.post(f"{served.url}{PATH}", json=CHAT, timeout=10)
     assert (late.status_code, late.json()["error"]["code"]) == (504, "completion_timeout")
-    assert next(iter(served.service.inbounds)) in late.json()["error"]["message"]
+    (run_id,) = served.service.inbounds
+    assert run_id in late.json()["error"]["message"]
+    assert served.service.cancelled == [(run_id, "client_disconnect")], "nobody waits for it any more"
+
+
+def test_an_answer_of_a_session_that_takes_too_long_goes_on(make_served: Callable[..., Served]) -> None:
+    served = make_served(completion_seconds=0.1)
+    late = requests.post(f"{served.url}{PATH}", json=CHAT, headers={"X-Session-Id": "s"}, timeout=10)
+    assert (late.status_code, served.service.cancelled) == (504, [])
 
 
 def test_a_cancelled_run_is_an_error_and_not_an_empty_answer(served: Served) -> None:
