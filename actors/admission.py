@@ -84,6 +84,26 @@ class Admissions:
             raise Refused("unknown_provider", f"there is no provider {name!r}; known are {known}")
         return name
 
+    def model(self, provider: str | None, name: str | None) -> str | None:
+        """Return the name of a model, unless its provider is known to have others alone.
+
+        Raises:
+            Refused: `model_not_found`.
+        """
+        known = self._world.profiles.closed_models(provider) if provider is not None and name is not None else None
+        if known is not None and name not in known:
+            raise Refused("model_not_found", f"{provider} has no model {name!r}; known are {', '.join(known)}")
+        return name
+
+    def choice(self, profile: str, provider: str | None, model: str | None) -> None:
+        """Check a session's choice of provider and model; without a provider the profile's is meant.
+
+        Raises:
+            Refused: `model_not_found`.
+        """
+        found = self._world.profiles.find(profile)
+        self.model(provider or (found.provider if found is not None else None), model)
+
     def _plan(
         self, inbound: Inbound, admitted: RunAdmitted, profile: Profile, row: SessionRow | None, *, slot: bool
     ) -> Plan:
@@ -157,7 +177,7 @@ class Admissions:
 
     def _admitted(self, inbound: Inbound, session_id: str, row: SessionRow | None, profile: Profile) -> RunAdmitted:
         ids = self._world.ids
-        provider = inbound.provider or (row.provider if row is not None else None) or profile.provider
+        provider = self.provider(inbound.provider or (row.provider if row is not None else None) or profile.provider)
         return RunAdmitted(
             session_id=session_id,
             owner=inbound.owner,
@@ -165,8 +185,8 @@ class Admissions:
             input=inbound.input,
             run_id=ids.new("run"),
             profile=profile.name,
-            model=inbound.model or (row.model if row is not None else None) or profile.model,
-            provider=self.provider(provider),
+            model=self.model(provider, inbound.model or (row.model if row is not None else None) or profile.model),
+            provider=provider,
             platform=row.origin.platform if row is not None else inbound.origin.platform,
             provider_options=inbound.provider_options or {},
             tool_schemas=inbound.client_tools,

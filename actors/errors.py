@@ -18,6 +18,7 @@ RefusalCode = Literal[
     "context_too_large",
     "unknown_profile",
     "unknown_provider",
+    "model_not_found",
     "invalid_command",
 ]
 

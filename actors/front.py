@@ -50,11 +50,12 @@ class Front:
         """Create a session and return its id.
 
         Raises:
-            Refused: `session_exists`, `unknown_profile`, `unknown_provider`; LogError: the log failed.
+            Refused: `session_exists`, `unknown_profile`, `unknown_provider`, `model_not_found`; LogError: the log failed.
         """
         self._check_open()
         profile = self._admissions.profile(new.profile or "default")
         self._admissions.provider(new.provider)
+        self._admissions.choice(profile.name, new.provider, new.model)
         session_id = new.session_id or self._world.ids.new("ses")
         if new.session_id is not None and self._world.queries.session(None, session_id) is not None:
             raise Refused("session_exists", "there is a session with this id")
@@ -75,7 +76,8 @@ class Front:
         """Change title, model, provider, profile or busy.
 
         Raises:
-            Refused: `session_not_found`, `invalid_command`, `unknown_profile`, `unknown_provider`; LogError.
+            Refused: `session_not_found`, `invalid_command`, `unknown_profile`, `unknown_provider`, `model_not_found`.
+            LogError: the log failed.
         """
         self._check_open()
         unknown = [name for name in changes if name not in CHANGEABLE]
@@ -88,8 +90,12 @@ class Front:
         if changed.profile is not None:
             self._admissions.profile(changed.profile)
         self._admissions.provider(changed.provider)
-        if self._world.queries.session(owner, session_id) is None:
+        row = self._world.queries.session(owner, session_id)
+        if row is None:
             raise Refused("session_not_found", "there is no such session")
+        if changed.model is not None or changed.provider is not None:
+            provider, model = changed.provider or row.provider, changed.model or row.model
+            self._admissions.choice(changed.profile or row.profile, provider, model)
         self._ask("session", session_id, ChangeSession(owner, changed))
 
     def erase_session(self, owner: str, session_id: str, reason: str) -> None:

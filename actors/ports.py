@@ -164,6 +164,9 @@ class Profiles(Protocol):
     def provider_names(self) -> Sequence[str]:
         """Return the names of all providers, for whoever asked for another."""
 
+    def closed_models(self, provider: str) -> Sequence[str] | None:
+        """Return the models of a provider that has these alone, or None where any name may be asked for."""
+
     def provider(self, name: str) -> Mapping[str, Any] | None:
         """Return what the script may know of a provider: name, adapter, capabilities, models, reasoning replay, prices."""
 

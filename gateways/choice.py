@@ -54,4 +54,5 @@ def default_model(profile: ProviderProfile) -> str | None:
 def _chosen(providers: Providers, name: str, why: str) -> Choice:
     profile = providers.profile(name)
     model = providers.loaded.config.model.model or (default_model(profile) if profile else None)
+    providers.check_model(name, model, f"{providers.loaded.source('model.model')}: model.model, since {why}")
     return Choice(name, model, why)

@@ -89,6 +89,10 @@ class ConfiguredProfiles:
         """Return the names of all providers."""
         return self._providers.names()
 
+    def closed_models(self, provider: str) -> tuple[str, ...] | None:
+        """Return the models of a provider that has these alone, or None where any name may be asked for."""
+        return self._providers.closed_models(provider)
+
     def provider(self, name: str) -> Mapping[str, Any] | None:
         """Return what the script may know of a provider: name, adapter, capabilities, models, reasoning replay, prices."""
         profile = self._providers.profile(name)

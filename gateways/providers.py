@@ -80,6 +80,25 @@ class Providers:
             made = self._endpoints[name] = self._endpoint(name, profile, profile.base_url)
         return made
 
+    def closed_models(self, name: str) -> tuple[str, ...] | None:
+        """Return the models of a provider that has these alone, or None where any name may be asked for.
+
+        Raises:
+            ConfigInvalid: its settings do not fit.
+        """
+        profile = self.profile(name) if name == EMBEDDED else None
+        return None if profile is None else tuple(dict.fromkeys(filter(None, [profile.default_model, *profile.models])))
+
+    def check_model(self, name: str, model: str | None, where: str) -> None:
+        """Check the model that a setting, `where`, asks a provider for.
+
+        Raises:
+            ConfigInvalid: the provider has others alone.
+        """
+        known = self.closed_models(name) if model is not None else None
+        if model is not None and known is not None and model not in known:
+            raise unknown(f"model of the provider {name}", model, known, where)
+
     def secret(self, profile: ProviderProfile) -> str | None:
         """Return the provider's secret from the environment, or None where there is none."""
         return (self.environ.get(profile.api_key_env) or None) if profile.api_key_env else None
@@ -106,6 +125,9 @@ class Providers:
                 raise unknown("provider", name, [*self.names(), CUSTOM], f"{self.loaded.source(setting)}: {setting}")
         for name in config.providers:
             self._check(name)
+        for name, profile in config.profiles.items():
+            where = f"profiles.{name}.model"
+            self.check_model(profile.provider or "", profile.model, f"{self.loaded.source(where)}: {where}")
 
     def _endpoint(self, name: str, profile: ProviderProfile, base_url: str) -> Endpoint:
         settings = self._settings(name)

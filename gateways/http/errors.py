@@ -131,7 +131,9 @@ class Answer:
 
 def from_refusal(refused: Refused) -> ApiError:
     """Return what a refusal by the actors is to an HTTP client."""
-    return ApiError(refused.code, refused.message, retry_after=refused.retry_after, final=refused.retry_after is None)
+    param = "model" if refused.code == "model_not_found" else None
+    final = refused.retry_after is None
+    return ApiError(refused.code, refused.message, param=param, retry_after=refused.retry_after, final=final)
 
 
 def from_log(error: LogError, *, keyed: bool) -> ApiError:

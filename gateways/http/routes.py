@@ -64,6 +64,7 @@ _START = (
     "session_queue_full",
     "unknown_profile",
     "unknown_provider",
+    "model_not_found",
     "input_too_large",
     "idempotency_conflict",
 )
@@ -79,7 +80,7 @@ ROUTES: tuple[Route, ...] = (
         "Session",
         "CreateSession",
         body_required=False,
-        errors=("session_exists", "unknown_profile", "unknown_provider"),
+        errors=("session_exists", "unknown_profile", "unknown_provider", "model_not_found"),
     ),
     Route(
         "GET",
@@ -115,7 +116,7 @@ ROUTES: tuple[Route, ...] = (
         200,
         "Session",
         "ChangeSession",
-        errors=("session_not_found", "unknown_profile", "unknown_provider"),
+        errors=("session_not_found", "unknown_profile", "unknown_provider", "model_not_found"),
     ),
     Route(
         "DELETE",

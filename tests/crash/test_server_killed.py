@@ -35,6 +35,9 @@ class StoredBundles:
     def provider_names(self) -> list[str]:
         return []
 
+    def closed_models(self, provider: str) -> list[str] | None:
+        return None
+
     def provider(self, name: str) -> Mapping[str, Any] | None:
         del name
         return None

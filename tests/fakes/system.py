@@ -67,6 +67,9 @@ class FakeProfiles:
     def provider_names(self) -> list[str]:
         return ["fake"]
 
+    def closed_models(self, provider: str) -> list[str] | None:
+        return None
+
     def provider(self, name: str) -> Mapping[str, Any] | None:
         return {"name": "fake", "adapter": self.adapter} if name == "fake" else None
 

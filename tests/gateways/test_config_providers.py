@@ -71,6 +71,16 @@ def test_the_embedded_model_is_the_last_resort() -> None:
     assert providers().endpoint("embedded") is None
 
 
+def test_the_embedded_model_answers_under_its_own_name_alone() -> None:
+    own = providers('[model]\nmodel = "smollm2-135m-instruct"\n')
+    assert choose(own, nobody).model == "smollm2-135m-instruct"
+    with pytest.raises(
+        ConfigInvalid, match=r"deedbox.toml: model.model, since there is neither .* 'gpt'; known are smollm2"
+    ):
+        choose(providers('[model]\nmodel = "gpt"\n'), nobody)
+    assert choose(providers('[model]\nmodel = "gpt"\n', OPENAI_API_KEY="sk-1"), nobody).model == "gpt"
+
+
 def test_the_machine_is_not_looked_at_where_the_configuration_is_enough() -> None:
     def looked() -> None:
         raise AssertionError("looked for a model server without need")
@@ -131,6 +141,10 @@ def test_every_secret_is_known_to_the_redactor() -> None:
         ('[model]\nprovider = "custom"\n', "providers.custom needs base_url"),
         ('[profiles.p]\nprovider = "nobody"\n', "profiles.p.provider"),
         ('[providers.mine]\nadapter = "openai_chat"\n', "providers.mine needs base_url"),
+        (
+            '[profiles.p]\nprovider = "embedded"\nmodel = "nope"\n',
+            "no model of the provider embedded 'nope'; known are smollm2",
+        ),
         ("[providers.custom.capabilities]\nsinging = true\n", "singing"),
         (CUSTOM + 'allow_private = true\n[providers.other]\nbase_url = "https://x.example/../v1"\n', "base_url"),
     ],

@@ -108,6 +108,30 @@ def test_a_model_that_is_not_installed_is_told_by_ready_and_by_the_run() -> None
     assert (found["status"], "the weights are not installed" in found["error"]["message"]) == ("failed", True)
 
 
+def test_the_embedded_model_is_asked_by_its_own_name_alone() -> None:
+    with serving(loaded(), bare(embedded=model_that_is(ModelState("ready")))) as server:
+        session = requests.post(f"{server.url}/v1/sessions", timeout=PATIENCE).json()["session_id"]
+        asked = {"model": "nope", "messages": [{"role": "user", "content": "hi"}]}
+        completion = requests.post(f"{server.url}/v1/chat/completions", json=asked, timeout=PATIENCE)
+        others = [
+            requests.request(method, f"{server.url}{path}", json=body, timeout=PATIENCE)
+            for method, path, body in (
+                ("POST", "/v1/runs", {"input": "hi", "model": "nope"}),
+                ("POST", "/v1/sessions", {"model": "nope"}),
+                ("PATCH", f"/v1/sessions/{session}", {"model": "nope"}),
+            )
+        ]
+        renamed = requests.patch(f"{server.url}/v1/sessions/{session}", json={"title": "t"}, timeout=PATIENCE)
+        open_ = requests.post(f"{server.url}/v1/sessions", json={"model": "nope", "provider": "openai"}, timeout=PATIENCE)
+    known = "embedded has no model 'nope'; known are smollm2-135m-instruct"
+    error = {"message": known, "type": "not_found_error", "param": "model", "code": "model_not_found"}
+    assert (completion.status_code, completion.json()) == (404, {"error": error})
+    assert [(each.status_code, each.json()["code"], each.json()["detail"]) for each in others] == [
+        (404, "model_not_found", known)
+    ] * 3
+    assert (renamed.status_code, open_.status_code) == (200, 201)
+
+
 def test_the_embedded_model_has_as_long_to_load_as_the_configuration_says() -> None:
     given = []
 
