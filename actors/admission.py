@@ -6,15 +6,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from actors.aggregate import Attachments
-from actors.context import Contexts, Prepared, canonical, tidy
+from actors.context import Contexts, Prepared, canonical, messages_of, tidy
 from actors.errors import Refused
 from actors.ports import Profile
+from actors.run_state import tool_calls_of
 from actors.service import Inbound
 from actors.session_commands import Basis, ReceiveMessage
 from actors.settings import Settings
 from actors.slots import Slots
 from actors.world import World
-from eventstore.catalogue import RunAdmitted, SessionCreated
+from eventstore.catalogue import Json, RunAdmitted, SessionCreated
 from eventstore.queries import SessionRow
 
 ROLES = frozenset({"user", "tool"})
@@ -51,6 +52,7 @@ class Admissions:
         inbound = self._cleaned(inbound)
         self._check(inbound)
         session_id, row = self._session(inbound)
+        inbound = self._with_names(inbound, row)
         profile = self.profile(inbound.profile or (row.profile if row is not None else "default"))
         admitted = self._admitted(inbound, session_id, row, profile)
         idle = row is None or row.active_run_id is None
@@ -175,6 +177,19 @@ class Admissions:
             raise Refused("session_not_found", "there is no such session")
         return inbound.session_id, row
 
+    def _with_names(self, inbound: Inbound, row: SessionRow | None) -> Inbound:
+        """Give results the names of the calls that they answer, from the record, where the client left them out."""
+        if row is None or not any(_lacks_name(message) for message in inbound.input):
+            return inbound
+        names: dict[str, str] = {}
+        for each in messages_of(self._world.queries, row.session_id):
+            names |= tool_calls_of(each.message)
+        filled = (
+            {**each, "name": names.get(str(each.get("call_id")), "")} if _lacks_name(each) else each
+            for each in inbound.input
+        )
+        return replace(inbound, input=tuple(filled))
+
     def _admitted(self, inbound: Inbound, session_id: str, row: SessionRow | None, profile: Profile) -> RunAdmitted:
         ids = self._world.ids
         provider = self.provider(inbound.provider or (row.provider if row is not None else None) or profile.provider)
@@ -195,6 +210,10 @@ class Admissions:
             metadata=inbound.metadata or {},
             on_disconnect=inbound.on_disconnect,
         )
+
+
+def _lacks_name(message: Json) -> bool:
+    return message["role"] == "tool" and not message.get("name")
 
 
 def _created(inbound: Inbound, profile: Profile) -> SessionCreated:

@@ -9,6 +9,7 @@ from typing import Any
 import openai
 import pytest
 
+from tests.fakes.grammar import faults
 from tests.fakes.provider import Answer, FakeProvider, Reasoning, Refusal, Status, Text, ToolCall, Usage, calls, says
 from tests.service.served import HELLO, Served, serving
 
@@ -147,6 +148,26 @@ def test_a_tool_of_the_client_goes_there_and_its_result_comes_back(
     assert (sent["messages"][1]["tool_calls"][0]["id"], sent["messages"][2]["tool_call_id"]) == ("call_7", "call_7")
     assert plain_result(sent["messages"][2]) == "rain, 7 degrees"
     assert sent["tools"] == TOOLS
+
+
+@pytest.mark.parametrize("by", ["completion", "run"])
+def test_a_result_that_comes_alone_into_its_session_has_the_name_of_the_call_on_record(
+    served: Served, client: openai.OpenAI, by: str
+) -> None:
+    where: Any = {"extra_headers": {"X-Session-Id": f"alone-{by}"}}
+    served.provider.then(calls("weather", {"city": "Oslo"}, "call_7"), says("It rains in Oslo."))
+    create(client, tools=TOOLS, **where)
+    if by == "completion":
+        create(client, [{"role": "tool", "tool_call_id": "call_7", "content": "rain"}], tools=TOOLS, **where)
+    else:
+        result = {"role": "tool", "call_id": "call_7", "content": "rain"}
+        served.ended(served.post("/v1/runs", {"session_id": f"alone-{by}", "input": [result]}, 202)["run_id"])
+    rows = served.get(f"/v1/sessions/alone-{by}/messages")["data"]
+    assert [row["role"] for row in rows] == ["user", "assistant", "tool", "assistant"]
+    assert (rows[2]["message"]["name"], rows[2]["message"]["content"]) == ("weather", "rain")
+    sent = served.provider.requests[-1].body
+    assert faults("openai_chat", sent) == []
+    assert [message["role"] for message in sent["messages"]] == ["user", "assistant", "tool"]
 
 
 def plain_result(message: Any) -> str:
