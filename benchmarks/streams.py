@@ -22,8 +22,8 @@ from tests.fakes.server_process import ROOT, ServerProcess
 THOUSAND = ((1_000, 40), (1_000, 1))
 CROWDS: dict[Size, tuple[tuple[int, int], ...]] = {"tiny": ((6, 2),), "quick": THOUSAND, "full": THOUSAND}
 """Streams, and runs that they watch."""
-SECONDS: dict[Size, float] = {"tiny": 0.3, "quick": 5.0, "full": 30.0}
-DELAY: dict[Size, float] = {"tiny": 0.5, "quick": 8.0, "full": 8.0}
+SECONDS: dict[Size, float] = {"tiny": 0.2, "quick": 5.0, "full": 30.0}
+DELAY: dict[Size, float] = {"tiny": 0.3, "quick": 8.0, "full": 8.0}
 """Seconds that the provider waits before it answers, so that all streams are open by then."""
 IN_ALL, OF_ONE = 100, 25
 """Events a second: of all runs together, and of one run as fast as it can be."""
