@@ -33,6 +33,8 @@ class Erasures:
         """
         if self._world.queries.session(owner, session_id) is None:
             raise _missing()
+        if self._is_at_work(session_id):
+            raise _busy()  # before anybody is asked to rest: a run at work would be waited for
         runs = [Address("run", run_id) for run_id in self._runs(session_id)]
         session = Address("session", session_id)
         self._put_away([session, *runs])
@@ -56,9 +58,7 @@ class Erasures:
                 raise _missing() from None
             except SessionBusy:
                 if self._is_at_work(session_id) or self._world.clock.monotonic() >= until:
-                    raise Refused(
-                        "session_busy", "a run of the session has not ended; cancel the run first, or wait for its end"
-                    ) from None
+                    raise _busy() from None
             time.sleep(PAUSE)  # the run's end is on record, and the session is about to hear of it
 
     def _is_at_work(self, session_id: str) -> bool:
@@ -71,6 +71,10 @@ class Erasures:
         while rows := self._world.queries.runs(None, limit=PAGE, after=after, session_id=session_id):
             yield from (row.run_id for row in rows)
             after = rows[-1].run_id
+
+
+def _busy() -> Refused:
+    return Refused("session_busy", "a run of the session has not ended; cancel the run first, or wait for its end")
 
 
 def _missing() -> Refused:
