@@ -22,6 +22,7 @@ from gateways.http.errors import ApiError
 
 FLUSH_SECONDS = 5.0
 LINGER_SECONDS = 1.0
+UNREAD_BYTES = 512 * 1024
 _UNREAD = (413, 431)
 _CODES = {400: "bad_request", 413: "body_too_large", 431: "headers_too_large", 501: "not_implemented"}
 
@@ -99,9 +100,33 @@ class ProblemTask(ErrorTask):  # type: ignore[misc,unused-ignore]
 
 
 class ProblemChannel(HTTPChannel):  # type: ignore[misc,unused-ignore]
-    """A channel that answers unreadable requests with problems."""
+    """A channel that answers unreadable requests with problems, and waits for nobody who sends ahead and does not read."""
 
     error_task_class = ProblemTask
+    _writes = False
+
+    def write_soon(self, data: Any) -> int:
+        """Take a piece of an answer; a stream's worker waits here for its reader."""
+        self._writes = True
+        try:
+            count: int = super().write_soon(data)
+        finally:
+            self._writes = False
+        return count
+
+    def _flush_outbufs_below_high_watermark(self) -> None:
+        """Between two pipelined requests, drop the later ones where the client does not read: HTTP lets it ask again.
+
+        Waitress would hold a worker until the client has read, and as many such clients as workers stop the server.
+        """
+        if self._writes:
+            super()._flush_outbufs_below_high_watermark()
+        elif self.total_outbufs_len > UNREAD_BYTES:
+            with self.requests_lock:
+                for request in self.requests[1:]:
+                    request.close()
+                del self.requests[1:]
+                self.close_when_flushed = True
 
 
 def _linger(channel: Any) -> None:

@@ -100,23 +100,16 @@ def test_the_answer_to_a_pipelined_request_comes_whole_before_the_stream(served:
     reader.close()
 
 
-def test_a_long_answer_that_is_read_late_comes_whole_before_the_pipelined_stream(served: Served) -> None:
-    run_id, whole = start(served), requests.get(f"{served.url}/openapi.json", timeout=5).content
-    copies = 140  # more than a socket holds, and the requests fit into one read
-    sock = socket.socket()
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    sock.settimeout(10)
-    sock.connect(served.server.address)
-    ask = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * copies
-    stream = f"GET /v1/runs/{run_id}/events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n"
-    sock.sendall((ask + stream).encode())
+def test_clients_that_pipeline_and_do_not_read_hold_no_worker(served: Served) -> None:
+    asked = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 140
+    deaf = [served.connect() for _ in range(15)]  # more than there are workers
+    for sock in deaf:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.sendall(asked)
     time.sleep(0.5)
-    reader = Reader(sock)
-    for _ in range(copies):
-        assert reader.head().startswith("HTTP/1.1 200")
-        assert reader.until(whole[-40:]) + whole[-40:] == whole
-    assert "text/event-stream" in reader.head()
-    reader.close()
+    assert requests.get(f"{served.url}/health", timeout=5).status_code == 200
+    for sock in deaf:
+        sock.close()
 
 
 @pytest.fixture
