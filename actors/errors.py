@@ -13,7 +13,6 @@ RefusalCode = Literal[
     "storage_failed",
     "shutting_down",
     "idempotency_conflict",
-    "run_ended",
     "input_too_large",
     "context_too_large",
     "unknown_profile",

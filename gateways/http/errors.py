@@ -49,7 +49,6 @@ TABLE: dict[str, Entry] = {
     "idempotency_conflict": Entry(409, "The Idempotency-Key was used before", "Use a new key for another request."),
     "session_exists": Entry(409, "The session exists", "Use another id, or leave it out."),
     "session_busy": Entry(409, "A run of the session has not ended", "Cancel the run first, or wait for its end."),
-    "run_ended": Entry(409, "The run has ended", "Start a new run in the same session."),
     "version_conflict": Entry(409, "Somebody else was first", "Read again, then try again."),
     "session_erased": Entry(410, "The session was erased", "Start a new session."),
     # how much it was

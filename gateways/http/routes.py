@@ -185,7 +185,7 @@ ROUTES: tuple[Route, ...] = (
         "Cancelled",
         "CancelRun",
         body_required=False,
-        errors=("run_not_found", "run_ended"),
+        errors=("run_not_found",),
     ),
     Route(
         "GET",
