@@ -94,7 +94,12 @@ class ProblemTask(ErrorTask):  # type: ignore[misc,unused-ignore]
         self.response_headers.extend([("Content-Type", reply.content_type), *reply.headers])
         self.set_close_on_finish()
         self.content_length = len(reply.body)
-        self.write(reply.body)
+        try:
+            self.write(reply.body)
+        except ClientDisconnected:
+            # Waitress would log the request's path, and a request that cannot be read may have none.
+            self.close_on_finish = True
+            return
         if reply.status in _UNREAD:
             _linger(self.channel)
 

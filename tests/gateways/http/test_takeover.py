@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import requests
 from waitress import wasyncore
 from waitress.channel import ClientDisconnected, HTTPChannel
 from waitress.server import create_server
+from waitress.utilities import BadRequest
 
 from eventstore.catalogue import ModelDelta, Problem, RunFailed
 from gateways.http import takeover
@@ -171,3 +173,18 @@ def test_a_request_that_does_not_come_from_waitress_is_served_by_a_thread(site: 
     site.service.answer(run_id, "hi")
     answer = site.get(f"/v1/runs/{run_id}/events", headers={"Accept": "text/event-stream"})
     assert answer.text.count("id: ") == 5
+
+
+def test_a_client_that_goes_before_its_refusal_is_written_is_no_fault() -> None:
+    class Gone:
+        server = SimpleNamespace(adj=SimpleNamespace(ident="deedbox", log_socket_errors=False))
+
+        def write_soon(self, data: bytes) -> int:
+            raise ClientDisconnected
+
+    class Unreadable:
+        version, headers, error = "1.1", dict[str, str](), BadRequest("a line is none")
+
+    task = takeover.ProblemTask(Gone(), Unreadable())
+    task.service()
+    assert task.close_on_finish
