@@ -18,6 +18,8 @@ from tests.fakes.provider.request import Received
 from tests.fakes.provider.script import Step
 
 PATIENCE_S = 20.0
+PACE_S = 0.06
+"""Longer than a batch, so that each piece of an answer is a commit of its own, on a busy machine too."""
 ENDINGS = {"run.completed", "run.failed", "run.cancelled"}
 
 
@@ -54,11 +56,11 @@ class Conduct:
             self._asked += 1
             first = self._asked == 1
         if first:
-            return Answer((Text("I begin, then the line is cut"),), faults=Faults(cut_after=900, pace=0.03))
+            return Answer((Text("I begin, and"),), faults=Faults(cut_after=900, pace=PACE_S))
         roles = [message["role"] for message in request.body["messages"]]
         if "tool" in roles:
-            return Answer((Text("The tool told me all."),), faults=Faults(pace=0.03))
-        return Answer((Text("Let me look."), ToolCall("look", '{"where": "here"}')), faults=Faults(pace=0.03))
+            return Answer((Text("The tool knew."),), faults=Faults(pace=PACE_S))
+        return Answer((Text("Let me look."), ToolCall("look", '{"where": "here"}')), faults=Faults(pace=PACE_S))
 
 
 @dataclass
