@@ -88,18 +88,15 @@ class ProblemTask(ErrorTask):  # type: ignore[misc,unused-ignore]
     def execute(self) -> None:
         """Write the answer and end the connection."""
         error = self.request.error
+        # Waitress logs the path where the client has gone meanwhile, and a request that cannot be read may have none.
+        self.request.path = getattr(self.request, "path", "") or ""
         code = _CODES.get(error.code, "bad_request")
-        reply = answer(ApiError(code, _detail(code, str(error.body))), getattr(self.request, "path", "") or "")
+        reply = answer(ApiError(code, _detail(code, str(error.body))), self.request.path)
         self.status = f"{reply.status} {error.reason}"
         self.response_headers.extend([("Content-Type", reply.content_type), *reply.headers])
         self.set_close_on_finish()
         self.content_length = len(reply.body)
-        try:
-            self.write(reply.body)
-        except ClientDisconnected:
-            # Waitress would log the request's path, and a request that cannot be read may have none.
-            self.close_on_finish = True
-            return
+        self.write(reply.body)
         if reply.status in _UNREAD:
             _linger(self.channel)
 
