@@ -236,7 +236,7 @@ def test_a_run_waits_for_a_worker_and_can_be_cancelled_meanwhile(log: MemoryLog,
         began = time.monotonic()
         system.front.cancel("ann", run_id, "enough")
         assert isinstance(system.wait(run_id), log_of.RunCancelled)
-        assert time.monotonic() - began < 0.2
+        assert time.monotonic() - began < 1
 
 
 # --- runs that cannot begin ------------------------------------------------------------------------------
