@@ -59,8 +59,8 @@ class Conduct:
             return Answer((Text("I begin, and"),), faults=Faults(cut_after=900, pace=PACE_S))
         roles = [message["role"] for message in request.body["messages"]]
         if "tool" in roles:
-            return Answer((Text("The tool knew."),), faults=Faults(pace=PACE_S))
-        return Answer((Text("Let me look."), ToolCall("look", '{"where": "here"}')), faults=Faults(pace=PACE_S))
+            return Answer((Text("The tool knew all of it by now."),), faults=Faults(pace=PACE_S))
+        return Answer((Text("Let me look around."), ToolCall("look", '{"where": "here"}')), faults=Faults(pace=PACE_S))
 
 
 @dataclass

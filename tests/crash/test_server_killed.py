@@ -71,8 +71,14 @@ def commits(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> int:
 def whole(folder: Path, zygote: Zygote) -> int:
     """Have the conversation while nobody is killed, and count its commits."""
     with conversation(folder, zygote, 0, "never") as talk:
-        talk.hold()
+        run_id, steered = talk.hold()
         assert not talk.died_as_told
+    store = open_store(folder / "var", Redactor(()), holder="the test")
+    try:
+        assert [row.run_id for row in store.queries.runs(None, limit=10)] == [run_id]
+        assert steered == run_id, "the second message was taken in by the run, and needs none of its own"
+    finally:
+        store.close()
     return int((folder / "count").read_text())
 
 
