@@ -12,6 +12,7 @@ from llm.types import (
     Json,
     count_of,
     dict_of,
+    invalid_body,
     json_object,
     json_value,
     list_of,
@@ -93,9 +94,7 @@ def messages_decode(body_text: str) -> Json:
     body = json_value(body_text)
     state = messages_begin()
     if not isinstance(body, dict):
-        told = f"the answer is no JSON object: {' '.join(body_text[:120].split())}"
-        error = provider_error("protocol", "invalid_body", told, {"raw": body_text[:2_000]})
-        return {"ok": False, "error": error, "usage": None}
+        return invalid_body(body_text)
     if body.get("error") or body.get("type") == "error":
         return {"ok": False, "error": retry_http_error(None, {}, body), "usage": None}
     if isinstance(body.get("content"), list):

@@ -12,6 +12,7 @@ from llm.types import (
     count_of,
     dict_of,
     first_text,
+    invalid_body,
     json_value,
     list_of,
     llm_error_event,
@@ -91,9 +92,7 @@ def chat_decode(body_text: str) -> Json:
     body = json_value(body_text)
     state = chat_begin()
     if not isinstance(body, dict):
-        told = f"the answer is no JSON object: {' '.join(body_text[:120].split())}"
-        error = provider_error("protocol", "invalid_body", told, {"raw": body_text[:2_000]})
-        return {"ok": False, "error": error, "usage": None}
+        return invalid_body(body_text)
     if body.get("error") or body.get("object") == "error":
         return {"ok": False, "error": retry_http_error(None, {}, body), "usage": None}
     chat_take_chunk(state, body, True)

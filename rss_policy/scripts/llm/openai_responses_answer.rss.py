@@ -16,6 +16,7 @@ from llm.types import (
     count_of,
     dict_of,
     first_text,
+    invalid_body,
     json_value,
     list_of,
     llm_call_event,
@@ -100,9 +101,7 @@ def responses_decode(body_text: str) -> Json:
     body = json_value(body_text)
     state = responses_begin()
     if not isinstance(body, dict):
-        told = f"the answer is no JSON object: {' '.join(body_text[:120].split())}"
-        error = provider_error("protocol", "invalid_body", told, {"raw": body_text[:2_000]})
-        return {"ok": False, "error": error, "usage": None}
+        return invalid_body(body_text)
     if not isinstance(body.get("output"), list) and (body.get("error") or body.get("object") == "error"):
         return {"ok": False, "error": retry_http_error(None, {}, body), "usage": None}
     responses_take_end(state, body, "")

@@ -169,6 +169,13 @@ def provider_error(kind: str, code: str, message: str, more: Json) -> Json:
     }
 
 
+def invalid_body(body_text: str) -> Json:
+    """Return the result of an answer that is no JSON object, whatever the protocol."""
+    told = f"the answer is no JSON object: {' '.join(body_text[:120].split())}"
+    error = provider_error("protocol", "invalid_body", told, {"raw": body_text[:2_000]})
+    return {"ok": False, "error": error, "usage": None}
+
+
 def tool_call_part(call_id: str, name: str, arguments: Any, cut: bool) -> Json:
     """Make a ToolCall, a part of a canonical message: {"type": "tool_call", "id", "name", "arguments", "raw_arguments"?}.
 
