@@ -7,7 +7,6 @@
   - NoSuchToken         no token has this id or name; exit 3
   - TokenNameTaken      a token has this name already, or several have; exit 3
   - AddressInUse        the server cannot listen on its address; exit 6
-  - NotReady            the server could not start in time or lost a part; exit 6
 """
 
 import errno
@@ -53,13 +52,6 @@ class AddressInUse(GatewayError):
     """The server cannot listen on its address: another program does, or it may not."""
 
     code = "address_in_use"
-    exit_code = 6
-
-
-class NotReady(GatewayError):
-    """The server could not start, or a part of it died."""
-
-    code = "not_ready"
     exit_code = 6
 
 
