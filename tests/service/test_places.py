@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -18,20 +18,6 @@ from tests.fakes.policies import PLAIN, SLEEPING, STREAMED
 from tests.fakes.system import running
 
 T = TypeVar("T")
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[MontyEngine]:
-    engine = MontyEngine(workers=8)
-    yield engine
-    engine.close()
-
-
-@pytest.fixture
-def log() -> Iterator[MemoryLog]:
-    log = MemoryLog()
-    yield log
-    log.close()
 
 
 def at_once(count: int, act: Callable[[int], T]) -> list[T]:

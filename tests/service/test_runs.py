@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -15,20 +14,6 @@ from tests.fakes.models import Plan, ScriptedModels, stream
 from tests.fakes.policies import PLAIN, STREAMED, TOOLS
 from tests.fakes.system import DONE, is_equal, notes, running, script
 from tests.fakes.tools import FakeTool, FakeToolbox
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[MontyEngine]:
-    engine = MontyEngine(workers=8)
-    yield engine
-    engine.close()
-
-
-@pytest.fixture
-def log() -> Iterator[MemoryLog]:
-    log = MemoryLog()
-    yield log
-    log.close()
 
 
 def calls(*pairs: tuple[str, str]) -> dict[str, object]:

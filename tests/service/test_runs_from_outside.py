@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,21 +14,6 @@ from rss_policy.engine import MontyEngine
 from tests.fakes.models import ScriptedModels, stream
 from tests.fakes.policies import LOOPING, PLAIN, SLEEPING, STREAMED
 from tests.fakes.system import DONE, is_equal, notes, running, script
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[MontyEngine]:
-    engine = MontyEngine(workers=8)
-    yield engine
-    engine.close()
-
-
-@pytest.fixture
-def log() -> Iterator[MemoryLog]:
-    log = MemoryLog()
-    yield log
-    log.close()
-
 
 # --- queue, steer, repeat -----------------------------------------------------------------------------
 
